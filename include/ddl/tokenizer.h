@@ -101,6 +101,8 @@ struct ddl_text_input {
     char separator[128]; /* text files: a line equal to this starts a new document; "" for one document per
                             file */
     int stdin_format;    /* enum ddl_text_format: of standard input */
+    char prompt_key[128], response_key[128]; /* both or neither: a document is a prompt and a response, under
+                                                these .jsonl keys, and text_key has no effect */
 };
 
 /* `ddl tokenizer train`: collects the characters of the inputs, or learns the merges of a byte-level BPE.

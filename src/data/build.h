@@ -4,6 +4,7 @@
 #define DDL_DATA_BUILD_H
 
 #include "data/build_folder.h"
+#include "data/part_file.h"
 #include "data/parts.h"
 #include "ddl/data.h"
 
@@ -48,6 +49,8 @@ ddl_status ddl_build_plan(struct ddl_build *b, struct ddl_error *err);
  * hexadecimal. Before the plan, which may have other sizes. */
 ddl_status ddl_build_identify(struct ddl_build *b, struct ddl_error *err);
 
+/* How its parts are written. */
+struct ddl_part_layout ddl_build_part_layout(const struct ddl_build *b);
 /* Encodes part i and writes it to the folder. */
 ddl_status ddl_build_part(struct ddl_build *b, size_t i, struct ddl_error *err);
 /* Checks that the inputs of the finished part i have not changed since. Reads an input only if its size is

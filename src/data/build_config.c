@@ -1,6 +1,8 @@
 /* The options of a build. */
 #include "data/build.h"
 
+#include <string.h>
+
 #define FIELD(name) offsetof(struct ddl_build_config, name)
 #define TEXT(name) DDL_OPTION_STRING, FIELD(name), sizeof((struct ddl_build_config *)0)->name, 0, 0, NULL
 
@@ -73,14 +75,16 @@ ddl_status ddl_build_check_config(const struct ddl_build_config *c, struct ddl_e
 
 json_t *ddl_build_recorded_options(const struct ddl_build_config *config, bool parts)
 {
-    static const char *const recorded[] = { "text_key", "separator",    "val_fraction",
-                                            "seed",     "shard_tokens", "part_bytes" };
+    static const char *const recorded[] = { "text_key",     "separator", "prompt_key",   "response_key",
+                                            "val_fraction", "seed",      "shard_tokens", "part_bytes" };
     const size_t n = sizeof recorded / sizeof *recorded - (parts ? 0 : 1);
     json_t *options = json_object();
     for (size_t i = 0; i < n; i++) {
         const struct ddl_option *row = ddl_option_find(ddl_build_options(), recorded[i]);
         char value[512];
         ddl_option_format(row, config, value, sizeof value);
+        if (!*value && strcmp(row->name, "separator") != 0)
+            continue; /* no prompts: as in the records of builds before there were any */
         if (json_object_set_new(options, row->name, json_string(value)) != 0) {
             json_decref(options);
             return NULL;

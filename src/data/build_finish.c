@@ -30,7 +30,7 @@ static ddl_status check_progress(void *user, struct ddl_error *err)
 /* Copies the tokens of the waiting documents into their split. */
 static ddl_status flush(struct merge *m, struct ddl_error *err)
 {
-    const size_t width = (size_t)m->part.width, most = COPY_BYTES / width;
+    const size_t width = (size_t)m->part.layout.width, most = COPY_BYTES / width;
     ddl_status status = DDL_OK;
     while (m->waiting > 0 && !status) {
         size_t n = m->waiting < most ? (size_t)m->waiting : most;
@@ -52,6 +52,22 @@ static int next_split(struct merge *m)
     return u < m->b->config->val_fraction ? DDL_SPLIT_VAL : DDL_SPLIT_TRAIN;
 }
 
+/* The response is counted, and <|endoftext|>, which ends the response before it. */
+static ddl_status append_mask(struct merge *m, int split, const struct ddl_part_document *document,
+                              struct ddl_error *err)
+{
+    if (document->prompt >= document->tokens)
+        return ddl_error_set(
+            err, DDL_E_FORMAT, "%s: corrupted: a prompt of %llu tokens in a document of %llu",
+            m->part.docs.path, (unsigned long long)document->prompt, (unsigned long long)document->tokens);
+    ddl_status status = ddl_shard_set_append_mask(&m->set, split, 1, 1, err);
+    if (!status)
+        status = ddl_shard_set_append_mask(&m->set, split, 0, document->prompt, err);
+    return status
+               ? status
+               : ddl_shard_set_append_mask(&m->set, split, 1, document->tokens - 1 - document->prompt, err);
+}
+
 static ddl_status take_document(struct merge *m, struct ddl_error *err)
 {
     struct ddl_build_result *r = &m->b->result;
@@ -71,12 +87,14 @@ static ddl_status take_document(struct merge *m, struct ddl_error *err)
     r->documents[split]++;
     r->bytes[split] += document.bytes;
     r->tokens[split] += document.tokens;
+    if (!status && m->part.layout.prompts)
+        status = append_mask(m, split, &document, err);
     return status;
 }
 
 static ddl_status merge_part(struct merge *m, size_t i, struct ddl_error *err)
 {
-    ddl_status status = ddl_part_reader_open(&m->part, &m->b->folder, i, m->set.width, err);
+    ddl_status status = ddl_part_reader_open(&m->part, &m->b->folder, i, ddl_build_part_layout(m->b), err);
     while (!status && m->part.documents > 0)
         status = take_document(m, err);
     if (!status)
@@ -93,8 +111,8 @@ static ddl_status sum_parts(struct ddl_build *b, uint64_t *bytes, struct ddl_err
     ddl_status status = DDL_OK;
     for (size_t i = 0; i < b->parts.n && !status; i++) {
         struct ddl_part_reader part;
-        status = ddl_part_reader_open(&part, &b->folder, i, b->result.bytes_per_token, err);
-        *bytes += part.tokens * (uint64_t)part.width;
+        status = ddl_part_reader_open(&part, &b->folder, i, ddl_build_part_layout(b), err);
+        *bytes += part.tokens * (uint64_t)part.layout.width;
         ddl_part_reader_close(&part);
     }
     return status;
@@ -136,6 +154,15 @@ static ddl_status hold_out_end(struct merge *m, struct ddl_error *err)
                               .user = b };
     if (share == 0 || share == 1 || (r->documents[0] > 0 && r->documents[1] > 0))
         return DDL_OK;
+    if (b->config->input.prompt_key[0]) {
+        b->worthless = true;
+        return ddl_error_set(
+            err, DDL_E_FORMAT,
+            "val_fraction: %g selects %s of %llu documents for validation, and a prompt and its "
+            "response are not divided: expected another fraction or more documents",
+            share, r->documents[DDL_SPLIT_VAL] ? "all" : "none",
+            (unsigned long long)(r->documents[0] + r->documents[1]));
+    }
     ddl_status status = ddl_hold_out_end(&h, err);
     b->worthless = status == DDL_E_FORMAT;
     if (status)

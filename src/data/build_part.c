@@ -28,6 +28,11 @@ struct version {
     int64_t modified; /* nanoseconds since 1970 */
 };
 
+struct ddl_part_layout ddl_build_part_layout(const struct ddl_build *b)
+{
+    return (struct ddl_part_layout){ b->result.bytes_per_token, b->config->input.prompt_key[0] != '\0' };
+}
+
 static ddl_status find_version(const char *path, struct version *version, struct ddl_error *err)
 {
     struct stat st;
@@ -51,7 +56,7 @@ static void *encode_thread(void *arg)
 {
     struct encoding *e = arg;
     for (struct ddl_text_batch *batch; (batch = ddl_pipeline_take(&e->pipeline));) {
-        ddl_text_batch_decode(batch, e->b->config->input.text_key);
+        ddl_text_batch_decode(batch, &e->b->config->input);
         ddl_text_batch_encode(batch, e->b->tokenizer, e->b->end_of_text);
         ddl_pipeline_done(&e->pipeline, batch);
     }
@@ -139,7 +144,7 @@ static ddl_status encode(struct encoding *e, size_t part, struct ddl_error *err)
 {
     struct ddl_build *b = e->b;
     const struct ddl_pipeline_roles roles = { e, read_thread, encode_thread, write_all };
-    ddl_status status = ddl_part_writer_begin(&e->writer, &b->folder, part, b->result.bytes_per_token, err);
+    ddl_status status = ddl_part_writer_begin(&e->writer, &b->folder, part, ddl_build_part_layout(b), err);
     if (status)
         return status;
     status = ddl_pipeline_run(&e->pipeline, thread_count(b->config), &roles, err);

@@ -109,8 +109,7 @@ static bool plans_differ(const json_t *expected, const json_t *found, struct dif
 {
     const char *before = json_string_value(json_object_get(expected, "tokenizer")),
                *now = json_string_value(json_object_get(found, "tokenizer"));
-    const json_t *options = json_object_get(expected, "options");
-    json_t *rows = json_object_get(found, "options"), *value;
+    json_t *options = json_object_get(expected, "options"), *rows = json_object_get(found, "options"), *value;
     const char *name;
     if (!before || json_integer_value(json_object_get(expected, "version")) != PLAN_VERSION)
         return differ(d, "plan version", "another", "1");
@@ -123,6 +122,13 @@ static bool plans_differ(const json_t *expected, const json_t *found, struct dif
         snprintf(option, sizeof option, "--%.60s", name);
         if (!other || strcmp(other, json_string_value(value)) != 0)
             return differ(d, option, other ? other : "", json_string_value(value));
+    }
+    json_object_foreach(options, name, value)
+    {
+        char option[64];
+        snprintf(option, sizeof option, "--%.60s", name);
+        if (!json_object_get(rows, name))
+            return differ(d, option, json_string_value(value) ? json_string_value(value) : "", "");
     }
     return inputs_differ(expected, found, d);
 }

@@ -24,6 +24,10 @@ ddl_status ddl_text_input_check(const struct ddl_text_input *input, struct ddl_e
         return ddl_error_set(err, DDL_E_USAGE, "--text_key is empty");
     if (strpbrk(input->separator, "\r\n"))
         return ddl_error_set(err, DDL_E_USAGE, "--separator: contains a line break");
+    if ((*input->prompt_key != '\0') != (*input->response_key != '\0'))
+        return ddl_error_set(err, DDL_E_USAGE, "--%s_key: expected with --%s_key",
+                             *input->prompt_key ? "prompt" : "response",
+                             *input->prompt_key ? "response" : "prompt");
     return ddl_choice_check("--stdin_format", ddl_text_format_names, input->stdin_format, err);
 }
 

@@ -14,9 +14,19 @@
     { "text_key", DDL_INPUT_TEXT(config, text_key), "KEY", "key of a document's text in .jsonl files" },     \
         { "separator", DDL_INPUT_TEXT(config, separator), "LINE",                                            \
           "line of a text file that starts a new document (empty: one document per file)" },                 \
+        { "stdin_format",                                                                                    \
+          DDL_OPTION_CHOICE,                                                                                 \
+          offsetof(config, input.stdin_format),                                                              \
+          0,                                                                                                 \
+          0,                                                                                                 \
+          0,                                                                                                 \
+          ddl_text_format_names,                                                                             \
+          "NAME",                                                                                            \
+          "format of standard input" },                                                                      \
+        { "prompt_key", DDL_INPUT_TEXT(config, prompt_key), "KEY",                                           \
+          "key of a prompt in .jsonl files, with --response-key: documents are prompts and responses" },     \
     {                                                                                                        \
-        "stdin_format", DDL_OPTION_CHOICE, offsetof(config, input.stdin_format), 0, 0, 0,                    \
-            ddl_text_format_names, "NAME", "format of standard input"                                        \
+        "response_key", DDL_INPUT_TEXT(config, response_key), "KEY", "key of the response to the prompt"     \
     }
 #define DDL_INPUT_TEXT(config, field)                                                                        \
     DDL_OPTION_STRING, offsetof(config, input.field), sizeof((config *)0)->input.field, 0, 0, NULL

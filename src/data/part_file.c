@@ -9,7 +9,13 @@
 #include <sys/stat.h>
 #include <zlib.h>
 
-enum { MAX_MANIFEST = 64 << 20, DOCUMENT_BYTES = 16, PACKED = 1 << 14 };
+enum { MAX_MANIFEST = 64 << 20, WORDS = 3, PACKED = 1 << 14 };
+
+/* Bytes of a document's record. */
+static size_t document_bytes(struct ddl_part_layout layout)
+{
+    return (layout.prompts ? 3 : 2) * sizeof(uint64_t);
+}
 
 void ddl_part_path(const struct ddl_build_folder *folder, size_t index, const char *ending,
                    char path[DDL_BUILD_PATH])
@@ -52,9 +58,9 @@ static ddl_status commit_file(struct ddl_part_file *file, struct ddl_error *err)
 }
 
 ddl_status ddl_part_writer_begin(struct ddl_part_writer *w, const struct ddl_build_folder *folder,
-                                 size_t index, int width, struct ddl_error *err)
+                                 size_t index, struct ddl_part_layout layout, struct ddl_error *err)
 {
-    *w = (struct ddl_part_writer){ .folder = folder, .index = index, .width = width };
+    *w = (struct ddl_part_writer){ .folder = folder, .index = index, .layout = layout };
     ddl_status status = begin_file(w, &w->ids, "ids", err);
     if (!status)
         status = begin_file(w, &w->docs, "docs", err);
@@ -65,26 +71,26 @@ ddl_status ddl_part_writer_begin(struct ddl_part_writer *w, const struct ddl_bui
 
 static ddl_status end_document(struct ddl_part_writer *w, struct ddl_error *err)
 {
-    const uint64_t words[2] = { w->document.tokens, w->document.bytes };
-    unsigned char bytes[DOCUMENT_BYTES];
+    const uint64_t words[WORDS] = { w->document.tokens, w->document.bytes, w->document.prompt };
+    unsigned char bytes[sizeof words];
     if (!w->in_document)
         return DDL_OK;
     for (size_t i = 0; i < sizeof bytes; i++)
         bytes[i] = (unsigned char)(words[i / 8] >> 8 * (i % 8));
     w->in_document = false;
     w->documents++;
-    return write_file(&w->docs, bytes, sizeof bytes, err);
+    return write_file(&w->docs, bytes, document_bytes(w->layout), err);
 }
 
 static ddl_status append_tokens(struct ddl_part_writer *w, const struct ddl_ids *ids, struct ddl_error *err)
 {
     unsigned char bytes[PACKED];
-    const size_t most = sizeof bytes / (size_t)w->width;
+    const size_t most = sizeof bytes / (size_t)w->layout.width;
     ddl_status status = DDL_OK;
     for (size_t done = 0, take; done < ids->n && !status; done += take) {
         take = ids->n - done < most ? ids->n - done : most;
-        ddl_tokens_pack(bytes, ids->ids + done, take, w->width);
-        status = write_file(&w->ids, bytes, take * (size_t)w->width, err);
+        ddl_tokens_pack(bytes, ids->ids + done, take, w->layout.width);
+        status = write_file(&w->ids, bytes, take * (size_t)w->layout.width, err);
     }
     w->tokens += ids->n;
     return status;
@@ -103,6 +109,7 @@ ddl_status ddl_part_writer_append(struct ddl_part_writer *w, const struct ddl_te
         }
         w->document.tokens += segment->n_ids;
         w->document.bytes += segment->size;
+        w->document.prompt += segment->n_prompt_ids;
     }
     return status;
 }
@@ -182,11 +189,11 @@ static ddl_status open_stream(struct ddl_part_reader *r, struct ddl_part_stream 
 }
 
 ddl_status ddl_part_reader_open(struct ddl_part_reader *r, const struct ddl_build_folder *folder,
-                                size_t index, int width, struct ddl_error *err)
+                                size_t index, struct ddl_part_layout layout, struct ddl_error *err)
 {
     json_t *manifest;
     json_int_t version = 0, tokens = -1, documents = -1, ids_crc = 0, docs_crc = 0;
-    *r = (struct ddl_part_reader){ .width = width };
+    *r = (struct ddl_part_reader){ .layout = layout };
     ddl_part_path(folder, index, "ids", r->ids.path);
     ddl_part_path(folder, index, "docs", r->docs.path);
     ddl_part_path(folder, index, "json", r->manifest);
@@ -206,8 +213,8 @@ ddl_status ddl_part_reader_open(struct ddl_part_reader *r, const struct ddl_buil
     r->documents = (uint64_t)documents;
     r->ids.expected_crc = (uint32_t)ids_crc;
     r->docs.expected_crc = (uint32_t)docs_crc;
-    status = open_stream(r, &r->ids, r->tokens * (uint64_t)width, err);
-    return status ? status : open_stream(r, &r->docs, r->documents * DOCUMENT_BYTES, err);
+    status = open_stream(r, &r->ids, r->tokens * (uint64_t)layout.width, err);
+    return status ? status : open_stream(r, &r->docs, r->documents * document_bytes(layout), err);
 }
 
 static ddl_status read_stream(struct ddl_part_stream *s, unsigned char *bytes, size_t size,
@@ -222,12 +229,13 @@ static ddl_status read_stream(struct ddl_part_stream *s, unsigned char *bytes, s
 ddl_status ddl_part_reader_document(struct ddl_part_reader *r, struct ddl_part_document *document,
                                     struct ddl_error *err)
 {
-    unsigned char bytes[DOCUMENT_BYTES];
-    uint64_t words[2] = { 0 };
-    ddl_status status = read_stream(&r->docs, bytes, sizeof bytes, err);
-    for (size_t i = 0; i < sizeof bytes && !status; i++)
+    unsigned char bytes[WORDS * sizeof(uint64_t)];
+    uint64_t words[WORDS] = { 0 };
+    const size_t size = document_bytes(r->layout);
+    ddl_status status = read_stream(&r->docs, bytes, size, err);
+    for (size_t i = 0; i < size && !status; i++)
         words[i / 8] |= (uint64_t)bytes[i] << 8 * (i % 8);
-    *document = (struct ddl_part_document){ words[0], words[1] };
+    *document = (struct ddl_part_document){ words[0], words[1], words[2] };
     r->documents--;
     return status;
 }
@@ -238,7 +246,7 @@ ddl_status ddl_part_reader_tokens(struct ddl_part_reader *r, unsigned char *byte
     if (n > r->tokens)
         return corrupted(r, r->docs.path, "at most this number of tokens:", r->tokens, n, err);
     r->tokens -= n;
-    return read_stream(&r->ids, bytes, n * (size_t)r->width, err);
+    return read_stream(&r->ids, bytes, n * (size_t)r->layout.width, err);
 }
 
 ddl_status ddl_part_reader_end(const struct ddl_part_reader *r, struct ddl_error *err)

@@ -3,7 +3,8 @@
  * the build:
  *
  *   part-000000.ids    the tokens, as in a shard
- *   part-000000.docs   for each document, also an empty one: its tokens and bytes of text, uint64
+ *   part-000000.docs   for each document, also an empty one: its tokens and bytes of text, and if the build
+ *                      makes masks the tokens of its prompt, uint64
  *   part-000000.json   the manifest, written last: counts, checksums, and the inputs as they were read */
 #ifndef DDL_DATA_PART_FILE_H
 #define DDL_DATA_PART_FILE_H
@@ -16,12 +17,17 @@
 
 struct ddl_part_document {
     uint64_t tokens, bytes; /* tokens with <|endoftext|>; both 0 if the document is empty */
+    uint64_t prompt;        /* tokens of the prompt, after <|endoftext|> */
+};
+struct ddl_part_layout {
+    int width;    /* bytes per token */
+    bool prompts; /* documents have prompts */
 };
 
 struct ddl_part_writer {
     const struct ddl_build_folder *folder; /* borrowed */
     size_t index;
-    int width; /* bytes per token */
+    struct ddl_part_layout layout;
     struct ddl_part_file {
         struct ddl_file_writer writer;
         bool open;
@@ -35,7 +41,7 @@ struct ddl_part_writer {
 /* After a successful begin, call exactly one of commit and discard. commit adds its keys to `manifest`
  * (borrowed; NULL without memory) and writes it. */
 ddl_status ddl_part_writer_begin(struct ddl_part_writer *w, const struct ddl_build_folder *folder,
-                                 size_t index, int width, struct ddl_error *err);
+                                 size_t index, struct ddl_part_layout layout, struct ddl_error *err);
 ddl_status ddl_part_writer_append(struct ddl_part_writer *w, const struct ddl_text_batch *batch,
                                   struct ddl_error *err);
 ddl_status ddl_part_writer_commit(struct ddl_part_writer *w, json_t *manifest, struct ddl_error *err);
@@ -57,13 +63,13 @@ struct ddl_part_reader {
         uint32_t crc, expected_crc;
     } ids, docs;
     char manifest[DDL_BUILD_PATH];
-    int width;
+    struct ddl_part_layout layout;
     uint64_t tokens, documents; /* not read yet */
 };
 
 /* DDL_E_FORMAT if the files do not have the sizes in the manifest. Close it also after an error. */
 ddl_status ddl_part_reader_open(struct ddl_part_reader *r, const struct ddl_build_folder *folder,
-                                size_t index, int width, struct ddl_error *err);
+                                size_t index, struct ddl_part_layout layout, struct ddl_error *err);
 /* The next document; there must be one. */
 ddl_status ddl_part_reader_document(struct ddl_part_reader *r, struct ddl_part_document *document,
                                     struct ddl_error *err);

@@ -38,16 +38,23 @@ ddl_status ddl_publish_check(const char *out, bool overwrite, struct ddl_error *
     return status;
 }
 
-/* Calls `act` with the path of each shard in the folder `from` and its path in `to`, until there is none. */
-static ddl_status for_all_shards(const char *from, const char *to,
-                                 ddl_status (*act)(const char *path, const char *target,
-                                                   struct ddl_error *err),
-                                 struct ddl_error *err)
+static bool is_built_mask(void *user, const char *name)
+{
+    (void)user;
+    return ddl_mask_is_built(name);
+}
+
+/* Calls `act` with the path of each file of the kind in the folder `from` and its path in `to`, until there
+ * is none. */
+static ddl_status
+for_all_files(bool (*is_kind)(void *user, const char *name), const char *from, const char *to,
+              ddl_status (*act)(const char *path, const char *target, struct ddl_error *err),
+              struct ddl_error *err)
 {
     ddl_status status = DDL_OK;
     for (size_t found = 1; found > 0 && !status;) { /* another process may add some meanwhile */
         struct ddl_file_names list;
-        status = ddl_file_list(&list, from, is_built_shard, NULL, err);
+        status = ddl_file_list(&list, from, is_kind, NULL, err);
         for (size_t i = 0; !status && i < list.n; i++) {
             char path[2048], target[2048];
             ddl_path_join(path, sizeof path, from, list.names[i]);
@@ -71,15 +78,17 @@ static ddl_status move(const char *path, const char *target, struct ddl_error *e
     return rename(path, target) == 0 ? DDL_OK : ddl_file_error(err, target, "move into place");
 }
 
-/* Removes the shards of an earlier build, their record first: an interruption leaves fewer shards, never a
- * mixture of two builds. */
+/* Removes the shards of an earlier build, their record first and their masks last: an interruption leaves
+ * fewer shards, never a mixture of two builds. */
 static ddl_status remove_old(const char *out, struct ddl_error *err)
 {
     char record[2048];
     ddl_path_join(record, sizeof record, out, DDL_SHARD_RECORD);
     if (unlink(record) != 0 && ddl_file_exists(record))
         return ddl_file_error(err, record, "remove");
-    ddl_status status = for_all_shards(out, out, remove_shard, err);
+    ddl_status status = for_all_files(is_built_shard, out, out, remove_shard, err);
+    if (!status)
+        status = for_all_files(is_built_mask, out, out, remove_shard, err);
     return status ? status : ddl_file_sync_dir(out, err);
 }
 
@@ -109,8 +118,10 @@ ddl_status ddl_publish_finish(const struct ddl_build_folder *f, struct ddl_error
     ddl_path_join(from, sizeof from, ready, DDL_SHARD_RECORD);
     ddl_path_join(to, sizeof to, f->out, DDL_SHARD_RECORD);
     ddl_status status = ddl_file_check_no_link(ready, err);
+    if (!status) /* first: a shard is never without its mask */
+        status = for_all_files(is_built_mask, ready, f->out, move, err);
     if (!status)
-        status = for_all_shards(ready, f->out, move, err);
+        status = for_all_files(is_built_shard, ready, f->out, move, err);
     if (!status)
         status = ddl_file_sync_dir(f->out, err);
     if (!status)

@@ -40,6 +40,20 @@ static bool lists(const struct reader *r, const char *file, uint64_t tokens, int
            (uint64_t)json_integer_value(size) == DDL_SHARD_HEADER + tokens * (uint64_t)width;
 }
 
+/* DDL_E_FORMAT if the record lists a mask of the file that is not there: training without it would count
+ * every token. */
+static ddl_status check_mask(const struct reader *r, const char *file)
+{
+    char path[PATH_SIZE];
+    if (!ddl_shard_mask_path(path, sizeof path, file) || ddl_file_exists(path))
+        return DDL_OK;
+    const char *slash = strrchr(path, '/');
+    if (!json_object_get(json_object_get(r->root, "files"), slash ? slash + 1 : path))
+        return DDL_OK;
+    return ddl_error_set(r->err, DDL_E_FORMAT,
+                         "%s: there is no such mask, but %s lists it: the build made one", path, r->path);
+}
+
 static ddl_status read_identity(const struct reader *r, struct ddl_tokenizer_identity *out)
 {
     const json_t *tokenizer = json_object_get(r->root, "tokenizer"), *size;
@@ -86,7 +100,9 @@ ddl_status ddl_shards_identity(const ddl_shards *shards, struct ddl_tokenizer_id
         status = read_folder(&r, file);
         if (status || !r.root || !lists(&r, file, tokens, width))
             continue;
-        status = read_identity(&r, &found);
+        status = check_mask(&r, file);
+        if (!status)
+            status = read_identity(&r, &found);
         if (!status && *out->sha256 && strcmp(out->sha256, found.sha256) != 0)
             status = describe_other(err, file, "that of the files before it, ", out, &found);
         else if (!status && !*out->sha256)

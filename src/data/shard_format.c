@@ -9,15 +9,25 @@ void ddl_shard_name(char name[DDL_SHARD_NAME], int split, size_t i)
     snprintf(name, DDL_SHARD_NAME, "%s_%06zu.bin", split_names[split], i);
 }
 
-bool ddl_shard_is_built(const char *name)
+static bool is_built(const char *name, const char *ending)
 {
     for (int split = 0; split < DDL_SPLITS; split++) {
         size_t n = strlen(split_names[split]);
         if (strncmp(name, split_names[split], n) == 0 && name[n] == '_' &&
-            strspn(name + n + 1, "0123456789") == 6 && strcmp(name + n + 7, ".bin") == 0)
+            strspn(name + n + 1, "0123456789") == 6 && strcmp(name + n + 7, ending) == 0)
             return true;
     }
     return false;
+}
+
+bool ddl_shard_is_built(const char *name)
+{
+    return is_built(name, ".bin");
+}
+
+bool ddl_mask_is_built(const char *name)
+{
+    return is_built(name, ".mask");
 }
 
 bool ddl_shard_mask_path(char *path, size_t size, const char *shard)

@@ -19,8 +19,9 @@ enum { DDL_SPLIT_TRAIN, DDL_SPLIT_VAL, DDL_SPLITS };
 /* File name of shard i of a split. */
 enum { DDL_SHARD_NAME = 32 };
 void ddl_shard_name(char name[DDL_SHARD_NAME], int split, size_t i);
-/* True if a build writes shards of this name. */
+/* True if a build writes shards of this name; masks of this name. */
 bool ddl_shard_is_built(const char *name);
+bool ddl_mask_is_built(const char *name);
 
 /* Path of the mask of a shard: its name with .mask in place of .bin. False if it does not fit. */
 bool ddl_shard_mask_path(char *path, size_t size, const char *shard);

@@ -99,20 +99,79 @@ ddl_status ddl_shard_set_append(struct ddl_shard_set *set, int split, const int3
     return status;
 }
 
-ddl_status ddl_shard_set_close(struct ddl_shard_set *set, struct ddl_error *err)
-{
-    ddl_status status = DDL_OK;
-    for (int split = 0; split < DDL_SPLITS && !status; split++)
-        status = end_shard(set, split, err);
-    return status;
-}
-
 /* Path of a complete shard that is not published yet. */
 static void work_path(const struct ddl_shard_set *set, int split, size_t i, char *path, size_t size)
 {
     char name[DDL_SHARD_NAME];
     ddl_shard_name(name, split, i);
     ddl_path_join(path, size, set->work, name);
+}
+
+/* ---- masks ---- */
+
+/* Path of a mask that is not published yet. */
+static void mask_path(const struct ddl_shard_set *set, int split, size_t i, char *path, size_t size)
+{
+    char shard[2048];
+    work_path(set, split, i, shard, sizeof shard);
+    ddl_shard_mask_path(path, size, shard);
+}
+
+static ddl_status end_mask(struct ddl_mask_sequence *mask, struct ddl_error *err)
+{
+    if (!mask->open)
+        return DDL_OK;
+    mask->open = false;
+    return ddl_file_writer_commit(&mask->writer, err);
+}
+
+static ddl_status begin_mask(struct ddl_shard_set *set, int split, struct ddl_error *err)
+{
+    struct ddl_mask_sequence *mask = &set->split[split].mask;
+    char path[2048];
+    mask_path(set, split, mask->masks, path, sizeof path);
+    ddl_status status = ddl_file_writer_begin(&mask->writer, path, err);
+    if (status)
+        return status;
+    mask->open = true;
+    mask->masks++;
+    mask->in_mask = 0;
+    return DDL_OK;
+}
+
+ddl_status ddl_shard_set_append_mask(struct ddl_shard_set *set, int split, unsigned char group, uint64_t n,
+                                     struct ddl_error *err)
+{
+    struct ddl_mask_sequence *mask = &set->split[split].mask;
+    unsigned char bytes[4096];
+    ddl_status status = DDL_OK;
+    memset(bytes, group, sizeof bytes);
+    while (n > 0 && !status) {
+        if (mask->open && mask->in_mask == set->shard_tokens)
+            status = end_mask(mask, err);
+        if (!status && !mask->open)
+            status = begin_mask(set, split, err);
+        if (status)
+            break;
+        uint64_t left = set->shard_tokens - mask->in_mask, take = n < left ? n : left;
+        take = take < sizeof bytes ? take : sizeof bytes;
+        status = ddl_file_writer_write(&mask->writer, bytes, (size_t)take, err);
+        mask->in_mask += take;
+        n -= take;
+    }
+    return status;
+}
+
+/* ---- complete shards ---- */
+
+ddl_status ddl_shard_set_close(struct ddl_shard_set *set, struct ddl_error *err)
+{
+    ddl_status status = DDL_OK;
+    for (int split = 0; split < DDL_SPLITS && !status; split++)
+        status = end_shard(set, split, err);
+    for (int split = 0; split < DDL_SPLITS && !status; split++)
+        status = end_mask(&set->split[split].mask, err);
+    return status;
 }
 
 /* Reads n tokens of shard i, from token `from` of it. */
@@ -212,27 +271,38 @@ ddl_status ddl_shard_set_truncate(struct ddl_shard_set *set, int split, uint64_t
     return shorten(set, path, s->in_shard, err);
 }
 
+/* Adds the size of the file at `path` to `files`, under its name. */
+static ddl_status record_size(json_t *files, const char *path, struct ddl_error *err)
+{
+    struct stat st;
+    if (stat(path, &st) != 0)
+        return ddl_file_error(err, path, "read its size");
+    return json_object_set_new(files, strrchr(path, '/') + 1, json_integer((json_int_t)st.st_size)) == 0
+               ? DDL_OK
+               : ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory", path);
+}
+
 ddl_status ddl_shard_set_record(struct ddl_shard_set *set, json_t *about, struct ddl_error *err)
 {
     char path[2048];
     json_t *files = json_object();
-    bool complete = true;
+    ddl_status status = DDL_OK;
     for (int split = 0; split < DDL_SPLITS; split++) {
-        for (size_t i = 0; i < set->split[split].shards; i++) {
-            char name[DDL_SHARD_NAME];
-            struct stat st;
-            ddl_shard_name(name, split, i);
+        for (size_t i = 0; i < set->split[split].shards && !status; i++) {
             work_path(set, split, i, path, sizeof path);
-            if (stat(path, &st) != 0) {
-                json_decref(files);
-                return ddl_file_error(err, path, "read its size");
-            }
-            complete =
-                complete && json_object_set_new(files, name, json_integer((json_int_t)st.st_size)) == 0;
+            status = record_size(files, path, err);
+        }
+        for (size_t i = 0; i < set->split[split].mask.masks && !status; i++) {
+            mask_path(set, split, i, path, sizeof path);
+            status = record_size(files, path, err);
         }
     }
+    if (status) {
+        json_decref(files);
+        return status;
+    }
     ddl_path_join(path, sizeof path, set->work, DDL_SHARD_RECORD);
-    if (json_object_set_new(about, "files", files) != 0 || !complete)
+    if (json_object_set_new(about, "files", files) != 0)
         return ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory", path);
     return ddl_json_write(path, about, err);
 }
@@ -246,6 +316,14 @@ void ddl_shard_set_discard(struct ddl_shard_set *set)
         set->split[split].open = false;
         for (size_t i = 0; i < set->split[split].shards; i++) {
             work_path(set, split, i, path, sizeof path);
+            unlink(path);
+        }
+        struct ddl_mask_sequence *mask = &set->split[split].mask;
+        if (mask->open)
+            ddl_file_writer_discard(&mask->writer);
+        mask->open = false;
+        for (size_t i = 0; i < mask->masks; i++) {
+            mask_path(set, split, i, path, sizeof path);
             unlink(path);
         }
     }

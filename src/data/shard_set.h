@@ -16,6 +16,12 @@ struct ddl_shard_set {
         bool open;
         uint64_t in_shard, tokens; /* in the current shard; total */
         size_t shards;             /* created so far */
+        struct ddl_mask_sequence {
+            struct ddl_file_writer writer;
+            bool open;
+            uint64_t in_mask; /* tokens of the current mask */
+            size_t masks;     /* created so far */
+        } mask;
     } split[DDL_SPLITS];
 };
 
@@ -27,19 +33,24 @@ ddl_status ddl_shard_set_append(struct ddl_shard_set *set, int split, const int3
 /* The same for tokens of set->width bytes each, as in a shard. */
 ddl_status ddl_shard_set_append_packed(struct ddl_shard_set *set, int split, const unsigned char *bytes,
                                        size_t n, struct ddl_error *err);
-/* Closes the last shard of each split; a later append begins another one. */
+/* Appends n bytes `group` to the masks of the split, which are divided as its shards are: in the end they
+ * have as many bytes as those have tokens, or there are none. */
+ddl_status ddl_shard_set_append_mask(struct ddl_shard_set *set, int split, unsigned char group, uint64_t n,
+                                     struct ddl_error *err);
+/* Closes the last shard and mask of each split; a later append begins another one. */
 ddl_status ddl_shard_set_close(struct ddl_shard_set *set, struct ddl_error *err);
 /* The following three need a closed split. Reads n tokens from position `start`; start + n is at most the
  * number of tokens. */
 ddl_status ddl_shard_set_read(const struct ddl_shard_set *set, int split, uint64_t start, size_t n,
                               int32_t *ids, struct ddl_error *err);
-/* Makes the validation shards training shards; there must be no training shards. */
+/* Makes the validation shards training shards; there must be no training shards. This and the next function
+ * are not for sets with masks. */
 ddl_status ddl_shard_set_make_train(struct ddl_shard_set *set, struct ddl_error *err);
 /* Removes all but the first `tokens` tokens, at least 1. */
 ddl_status ddl_shard_set_truncate(struct ddl_shard_set *set, int split, uint64_t tokens,
                                   struct ddl_error *err);
 /* Of a closed set: writes the record of the build, `about` (borrowed; NULL without memory) with the key
- * "files" added to it: the size of each shard. A folder with a record is complete. */
+ * "files" added to it: the size of each shard and mask. A folder with a record is complete. */
 ddl_status ddl_shard_set_record(struct ddl_shard_set *set, json_t *about, struct ddl_error *err);
 /* Removes the folder and all shards in it. */
 void ddl_shard_set_discard(struct ddl_shard_set *set);

@@ -69,9 +69,14 @@ static ddl_status encode_segment(struct ddl_text_batch *batch, struct ddl_segmen
         return DDL_OK;
     if (segment->starts)
         status = push_id(&batch->ids, end_of_text, &batch->err);
+    const char *text = batch->text + segment->offset;
+    const size_t started = batch->ids.n;
+    if (!status && segment->prompt > 0)
+        status = ddl_tokenizer_encode(tokenizer, text, segment->prompt, false, &batch->ids, &batch->err);
+    segment->n_prompt_ids = batch->ids.n - started;
     if (!status)
-        status = ddl_tokenizer_encode(tokenizer, batch->text + segment->offset, segment->size, false,
-                                      &batch->ids, &batch->err);
+        status = ddl_tokenizer_encode(tokenizer, text + segment->prompt, segment->size - segment->prompt,
+                                      false, &batch->ids, &batch->err);
     segment->n_ids = batch->ids.n - before;
     if (status == DDL_E_FORMAT) { /* a character that the tokenizer does not have */
         char where[1200];
@@ -107,21 +112,16 @@ uint64_t ddl_segment_line(const struct ddl_segment *segment)
     return line;
 }
 
-/* The text of a JSON string is never longer than its source: it is decoded in place. */
-static ddl_status decode_json(struct ddl_text_batch *batch, struct ddl_segment *segment, const char *text_key)
+/* The string of the key in the segment's JSON object, which it does not change. */
+static ddl_status find_string(const struct ddl_segment *segment, const char *text, const char *key,
+                              struct ddl_json_found *found, struct ddl_error *err)
 {
-    struct ddl_error *err = &batch->err;
-    char *text = batch->text + segment->offset;
     struct ddl_json_scan scan = {
         .text = text, .at = text, .end = text + segment->size, .longest = segment->size
     };
-    struct ddl_json_found found;
-    bool valid = ddl_json_find(&scan, text_key, &found);
-    if (valid && found.type == DDL_JSON_STRING) {
-        segment->size = ddl_json_unescape(found.value, found.size, text);
-        segment->json = false;
+    bool valid = ddl_json_find(&scan, key, found);
+    if (valid && found->type == DDL_JSON_STRING)
         return DDL_OK;
-    }
     unsigned long long number = ddl_segment_line(segment);
     size_t line, column;
     if (!valid) {
@@ -129,21 +129,65 @@ static ddl_status decode_json(struct ddl_text_batch *batch, struct ddl_segment *
         return ddl_error_set(err, DDL_E_FORMAT, "%s:%llu: invalid JSON at column %zu: %s", segment->path,
                              number, column, scan.why);
     }
-    if (found.root != DDL_JSON_OBJECT)
+    if (found->root != DDL_JSON_OBJECT)
         return ddl_error_set(err, DDL_E_FORMAT, "%s:%llu: expected an object with the key \"%s\", found %s",
-                             segment->path, number, text_key, ddl_json_token_name(found.root));
-    if (found.type == DDL_JSON_END)
+                             segment->path, number, key, ddl_json_token_name(found->root));
+    if (found->type == DDL_JSON_END)
         return ddl_error_set(err, DDL_E_FORMAT, "%s:%llu: the object has no key \"%s\"", segment->path,
-                             number, text_key);
+                             number, key);
     return ddl_error_set(err, DDL_E_FORMAT, "%s:%llu: \"%s\": expected a string, found %s", segment->path,
-                         number, text_key, ddl_json_token_name(found.type));
+                         number, key, ddl_json_token_name(found->type));
 }
 
-void ddl_text_batch_decode(struct ddl_text_batch *batch, const char *text_key)
+/* The text of a JSON string is never longer than its source: it is decoded in place. */
+static ddl_status decode_text(struct ddl_text_batch *batch, struct ddl_segment *segment, const char *key)
+{
+    char *text = batch->text + segment->offset;
+    struct ddl_json_found found;
+    ddl_status status = find_string(segment, text, key, &found, &batch->err);
+    if (!status)
+        segment->size = ddl_json_unescape(found.value, found.size, text);
+    return status;
+}
+
+/* Prompt and response may be in any order: they are decoded into other memory and copied back. */
+static ddl_status decode_response(struct ddl_text_batch *batch, struct ddl_segment *segment,
+                                  const struct ddl_text_input *input)
+{
+    char *text = batch->text + segment->offset;
+    struct ddl_json_found prompt, response;
+    ddl_status status = find_string(segment, text, input->prompt_key, &prompt, &batch->err);
+    if (!status)
+        status = find_string(segment, text, input->response_key, &response, &batch->err);
+    if (status)
+        return status;
+    char *decoded = malloc(prompt.size + response.size + 1);
+    if (!decoded)
+        return ddl_error_set(&batch->err, DDL_E_MEMORY, "%s: out of memory for %zu bytes of text",
+                             segment->path, prompt.size + response.size);
+    segment->prompt = ddl_json_unescape(prompt.value, prompt.size, decoded);
+    size_t size = ddl_json_unescape(response.value, response.size, decoded + segment->prompt);
+    segment->prompt = size > 0 ? segment->prompt : 0;
+    segment->size = size > 0 ? segment->prompt + size : 0;
+    memcpy(text, decoded, segment->size);
+    free(decoded);
+    return DDL_OK;
+}
+
+void ddl_text_batch_decode(struct ddl_text_batch *batch, const struct ddl_text_input *input)
 {
     for (size_t i = 0; i < batch->n_segments && !batch->status; i++) {
-        if (batch->segments[i].json)
-            batch->status = decode_json(batch, &batch->segments[i], text_key);
+        struct ddl_segment *segment = &batch->segments[i];
+        if (segment->json)
+            batch->status = *input->prompt_key ? decode_response(batch, segment, input)
+                                               : decode_text(batch, segment, input->text_key);
+        else if (*input->prompt_key)
+            batch->status =
+                ddl_error_set(&batch->err, DDL_E_FORMAT,
+                              "%s: expected JSON lines with the keys \"%s\" and \"%s\", found text",
+                              segment->path, input->prompt_key, input->response_key);
+        if (!batch->status)
+            segment->json = false;
     }
 }
 

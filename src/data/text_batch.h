@@ -11,6 +11,8 @@
 struct ddl_segment {
     size_t offset, size; /* in the batch's text */
     size_t n_ids;        /* set by encode; with <|endoftext|> */
+    size_t prompt;       /* set by decode: bytes of the prompt, with which the text begins */
+    size_t n_prompt_ids; /* set by encode: of the prompt */
     const char *path;    /* borrowed, for error messages */
     uint64_t line;       /* of a .jsonl file: from 1, counted from the byte line_base of the file */
     uint64_t line_base;
@@ -36,8 +38,9 @@ ddl_status ddl_text_batch_append(struct ddl_text_batch *batch, const char *text,
                                  struct ddl_error *err);
 ddl_status ddl_text_batch_add_segment(struct ddl_text_batch *batch, const struct ddl_segment *segment,
                                       struct ddl_error *err);
-/* Replaces the JSON objects of the segments by their texts, in place. Sets status. */
-void ddl_text_batch_decode(struct ddl_text_batch *batch, const char *text_key);
+/* Replaces the JSON objects of the segments by their texts, in place; with prompts and responses, by both, or
+ * by nothing if the response is empty. Sets status. */
+void ddl_text_batch_decode(struct ddl_text_batch *batch, const struct ddl_text_input *input);
 /* Encodes all segments, which are plain text; end_of_text precedes each document, except empty ones, which
  * have no ids. Sets status. */
 void ddl_text_batch_encode(struct ddl_text_batch *batch, const ddl_tokenizer *tokenizer, int32_t end_of_text);

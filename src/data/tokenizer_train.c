@@ -65,7 +65,7 @@ static void *decode_thread(void *arg)
 {
     struct training *tr = arg;
     for (struct ddl_text_batch *batch; (batch = ddl_pipeline_take(&tr->pipeline));) {
-        ddl_text_batch_decode(batch, tr->config->input.text_key);
+        ddl_text_batch_decode(batch, &tr->config->input);
         ddl_pipeline_done(&tr->pipeline, batch);
     }
     return NULL;

@@ -424,6 +424,137 @@ static void everything_held_out(void **state)
     assert_false(ddl_file_exists(scratch_path("out/train_000000.bin")));
 }
 
+/* ---- prompts and responses ---- */
+
+static struct ddl_build_config config_of_prompts(const char *out)
+{
+    struct ddl_build_config c = config_for(out);
+    snprintf(c.input.prompt_key, sizeof c.input.prompt_key, "q");
+    snprintf(c.input.response_key, sizeof c.input.response_key, "a");
+    return c;
+}
+
+/* Adds the ids of a text, counted or not. */
+static void add_text(struct ddl_ids *ids, unsigned char *groups, const char *text, int group)
+{
+    struct ddl_error err;
+    size_t n = ids->n;
+    assert_ok(ddl_tokenizer_encode(tokenizer, text, strlen(text), false, ids, &err), err);
+    memset(groups + n, group, ids->n - n);
+}
+
+/* Questions with 0 to 6 words; every seventh answer is empty. */
+static void masks_of_responses(void **state)
+{
+    (void)state;
+    enum { DOCUMENTS = 60, MOST = 4000 };
+    char lines[DOCUMENTS * 100], *at = lines;
+    for (int i = 0; i < DOCUMENTS; i++) {
+        const char *answer = i % 7 == 3 ? "" : "it is\\nso";
+        at += i % 2 ? sprintf(at, "{\"a\":\"%s %d\",\"q\":\"%.*s\"}\n", answer, i, 2 * (i % 6), "x y z u v ")
+                    : sprintf(at, "{\"q\":\"%.*s\",\"a\":\"%s\"}\n", 2 * (i % 6), "x y z u v ", answer);
+    }
+    write_file(scratch_path("in.jsonl"), lines, (size_t)(at - lines));
+    for (int build = 0; build < 3; build++) {
+        struct ddl_build_config c = config_of_prompts("masked");
+        struct ddl_error err;
+        c.val_fraction = 0.3;
+        c.shard_tokens = build ? 37 : 100000;
+        c.part_bytes = build == 2 ? 200 : 100000;
+        remove_scratch("masked");
+        struct ddl_build_result r = build_with(&c, scratch_path("in.jsonl"));
+        assert_int_equal(r.skipped, 4); /* 10, 24, 38, 52: the odd ones have a number */
+        uint64_t key = ddl_rng_key(c.seed, "held-out split");
+        for (int split = 0; split < 2; split++) {
+            struct ddl_ids ids = { 0 };
+            unsigned char expected[MOST], groups[MOST];
+            int32_t tokens[MOST];
+            ddl_shards *shards;
+            for (int i = 0; i < DOCUMENTS; i++) {
+                char question[32], answer[64];
+                snprintf(question, sizeof question, "%.*s", 2 * (i % 6), "x y z u v ");
+                snprintf(answer, sizeof answer, i % 2 ? "%s %d" : "%s", i % 7 == 3 ? "" : "it is\nso", i);
+                if ((ddl_rng_uniform(key, (uint64_t)i) < 0.3) != (split == 1) || !*answer)
+                    continue;
+                add_text(&ids, expected, "<", 1); /* the place of <|endoftext|> */
+                ids.ids[ids.n - 1] = END_OF_TEXT;
+                add_text(&ids, expected, question, 0);
+                add_text(&ids, expected, answer, 1);
+            }
+            const struct ddl_shards_options options = { .split = split ? DDL_SHARDS_VAL : DDL_SHARDS_TRAIN };
+            assert_ok(ddl_shards_open_with(&shards, scratch_path("masked"), &options, &err), err);
+            assert_int_equal(ddl_shards_count(shards), ids.n);
+            assert_int_equal(ddl_shards_n_masks(shards), ddl_shards_n_files(shards));
+            assert_true(!build || ddl_shards_n_files(shards) > 3);
+            ddl_shards_read(shards, 0, ids.n, tokens);
+            ddl_shards_read_groups(shards, 0, ids.n, groups);
+            assert_memory_equal(tokens, ids.ids, ids.n * sizeof *tokens);
+            assert_memory_equal(groups, expected, ids.n);
+            ddl_shards_close(shards);
+            ddl_ids_free(&ids);
+        }
+    }
+}
+
+/* A mask that the record lists must be there; a build without prompts leaves none. */
+static void masks_are_part_of_the_build(void **state)
+{
+    (void)state;
+    struct ddl_build_config c = config_of_prompts("masked"), plain = config_for("masked");
+    struct ddl_tokenizer_identity identity;
+    struct ddl_error err;
+    ddl_shards *shards;
+    const char line[] = "{\"q\":\"a\",\"a\":\"b\",\"text\":\"c\"}\n";
+    write_file(scratch_path("in.jsonl"), line, sizeof line - 1);
+    remove_scratch("masked");
+    build_with(&c, scratch_path("in.jsonl"));
+    assert_int_equal(unlink(scratch_path("masked/train_000000.mask")), 0);
+    assert_ok(ddl_shards_open(&shards, scratch_path("masked"), &err), err);
+    assert_int_equal(ddl_shards_identity(shards, &identity, &err), DDL_E_FORMAT);
+    assert_says(&err, "train_000000.mask: there is no such mask, but ");
+    ddl_shards_close(shards);
+    c.overwrite = plain.overwrite = true;
+    build_with(&c, scratch_path("in.jsonl"));
+    assert_true(ddl_file_exists(scratch_path("masked/train_000000.mask")));
+    build_with(&plain, scratch_path("in.jsonl"));
+    assert_false(ddl_file_exists(scratch_path("masked/train_000000.mask")));
+}
+
+static void wrong_prompts(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *text;
+        double val_fraction;
+        const char *gist;
+    } cases[] = {
+        { "p.txt", "text", 0, "p.txt: expected JSON lines with the keys \"q\" and \"a\", found text" },
+        { "p.jsonl", "{\"q\":\"x\"}\n", 0, "p.jsonl:1: the object has no key \"a\"" },
+        { "p.jsonl", "{\"q\":1,\"a\":\"x\"}\n", 0, "p.jsonl:1: \"q\": expected a string, found a number" },
+        { "p.jsonl", "{\"q\":\"x\",\"a\":\"\"}\n", 0, "no text: 1 file, 1 empty document" },
+        { "p.jsonl", "{\"q\":\"x\",\"a\":\"y\"}\n", 0.01,
+          "val_fraction: 0.01 selects none of 1 documents for validation, and a prompt and its response are "
+          "not "
+          "divided: expected another fraction or more documents" },
+    };
+    struct ddl_error err;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ddl_build_config c = config_of_prompts("new/out");
+        const char *inputs[] = { scratch_path(cases[i].name) };
+        write_file(inputs[0], cases[i].text, strlen(cases[i].text));
+        c.val_fraction = cases[i].val_fraction;
+        remove_scratch("new");
+        assert_int_equal(ddl_data_build(&c, inputs, 1, NULL, NULL, NULL, &err), DDL_E_FORMAT);
+        assert_says(&err, cases[i].gist);
+        assert_false(ddl_file_exists(scratch_path("new")));
+    }
+    struct ddl_build_config half = config_of_prompts("new/out");
+    half.input.prompt_key[0] = '\0';
+    const char *inputs[] = { scratch_path("p.jsonl") };
+    assert_int_equal(ddl_data_build(&half, inputs, 1, NULL, NULL, NULL, &err), DDL_E_USAGE);
+    assert_says(&err, "--response_key: expected with --prompt_key");
+}
+
 static void shards_concatenate(void **state)
 {
     (void)state;
@@ -687,6 +818,9 @@ int main(void)
         cmocka_unit_test(any_number_of_threads),
         cmocka_unit_test(split_is_stable),
         cmocka_unit_test(everything_held_out),
+        cmocka_unit_test(masks_of_responses),
+        cmocka_unit_test(masks_are_part_of_the_build),
+        cmocka_unit_test(wrong_prompts),
         cmocka_unit_test(shards_concatenate),
         cmocka_unit_test(wide_vocabulary),
         cmocka_unit_test(progress_and_interruption),

@@ -27,7 +27,7 @@ static void segments_to_ids(void **state)
         add(&batch, "\n", false, false); /* another piece of the same document */
         add(&batch, "{\"key\": \"\"}", true, true);
         add(&batch, "c", false, true);
-        ddl_text_batch_decode(&batch, "key");
+        ddl_text_batch_decode(&batch, &(struct ddl_text_input){ .text_key = "key" });
         ddl_text_batch_encode(&batch, tokenizer, 50256);
         assert_ok(batch.status, batch.err);
         static const int32_t ids[] = { 50256, 64, 50256, 65, 198, 50256, 66 };
@@ -51,7 +51,7 @@ static void first_error_ends_it(void **state)
     add(&batch, "a", false, true);
     add(&batch, "{\"key\": 1}", true, true);
     add(&batch, "{", true, true);
-    ddl_text_batch_decode(&batch, "key");
+    ddl_text_batch_decode(&batch, &(struct ddl_text_input){ .text_key = "key" });
     ddl_text_batch_encode(&batch, tokenizer, 50256);
     assert_int_equal(batch.status, DDL_E_FORMAT);
     assert_says(&batch.err, "file:2: \"key\": expected a string, found a number");

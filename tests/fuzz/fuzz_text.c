@@ -83,7 +83,7 @@ static struct result build(const char *path, bool json, size_t room, size_t cut)
     FUZZ_CHECK(r.text && ddl_pipeline_init(&pipeline, 4, &err) == DDL_OK);
     FUZZ_CHECK(pthread_create(&thread, NULL, read_all, &reader) == 0);
     for (struct ddl_text_batch *batch; (batch = ddl_pipeline_take(&pipeline));) {
-        ddl_text_batch_decode(batch, "text");
+        ddl_text_batch_decode(batch, &(struct ddl_text_input){ .text_key = "text" });
         ddl_text_batch_encode(batch, fuzz_tokenizer(), end_of_text);
         ddl_pipeline_done(&pipeline, batch);
         FUZZ_CHECK(ddl_pipeline_next(&pipeline, 1000, &end) == batch && !end);
