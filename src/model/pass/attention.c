@@ -13,10 +13,11 @@
 #include <math.h>
 
 /* Rotates queries (part 0 of the fused projection) or keys (part 1). */
-static void rotate(const struct pass *p, const float *qkv, int part, int slot, float *y)
+static void rotate(const struct pass *p, struct activation qkv, int part, int slot, struct activation y)
 {
     const struct ddl_config *k = p->config;
     size_t a = k->n_heads * k->head_dim;
+    struct activation x = activation_from(qkv, (size_t)part * a);
     p->ops->rope_fwd(p->ctx, &(struct rope_args){ .B = p->B,
                                                   .T = p->T,
                                                   .H = k->n_heads,
@@ -26,17 +27,22 @@ static void rotate(const struct pass *p, const float *qkv, int part, int slot, f
                                                   .eps = NORM_EPS,
                                                   .cos = p->rope->cos,
                                                   .sin = p->rope->sin,
-                                                  .x = qkv + (size_t)part * a,
+                                                  .x = x.value,
+                                                  .x16 = x.bf16,
                                                   .x_stride = 3 * a,
                                                   .w = param_value(p, slot),
-                                                  .y = y,
+                                                  .y = y.value,
+                                                  .y16 = y.bf16,
                                                   .y_stride = a });
 }
 
-static void rotate_bwd(const struct pass *p, const float *qkv, int part, int slot, float *dqkv)
+static void rotate_bwd(const struct pass *p, struct activation qkv, int part, int slot,
+                       struct activation dqkv)
 {
     const struct ddl_config *k = p->config;
     size_t a = k->n_heads * k->head_dim;
+    struct activation x = activation_from(qkv, (size_t)part * a),
+                      dx = activation_from(dqkv, (size_t)part * a);
     p->ops->rope_bwd(p->ctx, &(struct rope_grad_args){ .B = p->B,
                                                        .T = p->T,
                                                        .H = k->n_heads,
@@ -45,23 +51,27 @@ static void rotate_bwd(const struct pass *p, const float *qkv, int part, int slo
                                                        .eps = NORM_EPS,
                                                        .cos = p->rope->cos,
                                                        .sin = p->rope->sin,
-                                                       .x = qkv + (size_t)part * a,
+                                                       .x = x.value,
+                                                       .x16 = x.bf16,
                                                        .x_stride = 3 * a,
                                                        .w = param_value(p, slot),
-                                                       .dy = dqkv + (size_t)part * a,
+                                                       .dy = dx.value,
+                                                       .dy16 = dx.bf16,
                                                        .dy_stride = 3 * a,
-                                                       .dx = dqkv + (size_t)part * a,
+                                                       .dx = dx.value,
+                                                       .dx16 = dx.bf16,
                                                        .dx_stride = 3 * a,
                                                        .dw = param_grad(p, slot) });
 }
 
 /* Writes this pass's keys or values, rows src_stride apart, to their slots: `to`, or in bfloat16 to16. */
-static void append(const struct pass *p, const float *src, size_t src_stride, float *to, uint16_t *to16)
+static void append(const struct pass *p, struct activation src, size_t src_stride, float *to, uint16_t *to16)
 {
     p->ops->cache_append(p->ctx,
                          &(struct cache_append_args){ .ragged = p->ragged,
                                                       .width = p->config->n_heads * p->config->head_dim,
-                                                      .src = src,
+                                                      .src = src.value,
+                                                      .src16 = src.bf16,
                                                       .src_stride = src_stride,
                                                       .dst = to,
                                                       .dst16 = to16,
@@ -70,7 +80,7 @@ static void append(const struct pass *p, const float *src, size_t src_stride, fl
 
 /* Values, rows `stride` apart. */
 struct values {
-    const float *x;
+    struct activation x;
     size_t stride;
 };
 
@@ -81,54 +91,65 @@ static struct values values_fwd(const struct pass *p, size_t layer)
     const struct layer_acts *acts = &p->ws->layer[layer];
     const float *mix = force_value_mix(p, layer);
     size_t a = p->config->n_heads * p->config->head_dim;
-    const struct values own = { acts->qkv + 2 * a, 3 * a };
-    if (layer == 0 && p->ws->v0)
+    const struct values own = { activation_from(acts->qkv, 2 * a), 3 * a };
+    struct activation v0 = p->ws->v0;
+    if (layer == 0 && (v0.value || v0.bf16))
         p->ops->copy(p->ctx, &(struct copy_args){ .rows = p->N,
                                                   .width = a,
-                                                  .src = own.x,
+                                                  .src = own.x.value,
+                                                  .src16 = own.x.bf16,
                                                   .src_stride = own.stride,
-                                                  .dst = p->ws->v0,
+                                                  .dst = v0.value,
+                                                  .dst16 = v0.bf16,
                                                   .dst_stride = a });
     if (!mix)
         return own;
     p->ops->mix_values_fwd(p->ctx, &(struct mix_values_args){ .N = p->N,
                                                               .width = a,
-                                                              .v = own.x,
+                                                              .v = own.x.value,
+                                                              .v16 = own.x.bf16,
                                                               .v_stride = own.stride,
-                                                              .first = p->ws->v0,
+                                                              .first = v0.value,
+                                                              .first16 = v0.bf16,
                                                               .mix = mix,
-                                                              .y = acts->v,
+                                                              .y = acts->v.value,
+                                                              .y16 = acts->v.bf16,
                                                               .y_stride = a });
-    probe_tensor(p, "v", acts->v, a);
+    probe_activation(p, "v", acts->v, p->N, a);
     return (struct values){ acts->v, a };
 }
 
 /* The gradient of the values in dqkv, from that of what values_fwd returned to that of the layer's own
  * values. The layers from the last to the second add up that of layer 0's. */
-static void values_bwd(const struct pass *p, size_t layer, float *dqkv)
+static void values_bwd(const struct pass *p, size_t layer, struct activation dqkv)
 {
     const struct ddl_workspace *ws = p->ws;
     int slot = p->m->params.layer[layer].v_mix;
     size_t a = p->config->n_heads * p->config->head_dim;
-    float *dv = dqkv + 2 * a;
+    struct activation dv = activation_from(dqkv, 2 * a), v = activation_from(ws->layer[layer].qkv, 2 * a);
     if (layer == 0 && ws->dv0)
         p->ops->mix_values_fwd(p->ctx, &(struct mix_values_args){ .N = p->N,
                                                                   .width = a,
-                                                                  .v = dv,
+                                                                  .v = dv.value,
+                                                                  .v16 = dv.bf16,
                                                                   .v_stride = 3 * a,
                                                                   .first = ws->dv0,
-                                                                  .y = dv,
+                                                                  .y = dv.value,
+                                                                  .y16 = dv.bf16,
                                                                   .y_stride = 3 * a });
     if (slot < 0)
         return;
     p->ops->mix_values_bwd(p->ctx,
                            &(struct mix_values_grad_args){ .N = p->N,
                                                            .width = a,
-                                                           .v = ws->layer[layer].qkv + 2 * a,
+                                                           .v = v.value,
+                                                           .v16 = v.bf16,
                                                            .v_stride = 3 * a,
-                                                           .first = ws->v0,
+                                                           .first = ws->v0.value,
+                                                           .first16 = ws->v0.bf16,
                                                            .mix = param_value(p, slot),
-                                                           .dv = dv,
+                                                           .dv = dv.value,
+                                                           .dv16 = dv.bf16,
                                                            .dv_stride = 3 * a,
                                                            .accumulate = layer + 1 < p->config->n_layers,
                                                            .dfirst = ws->dv0,
@@ -144,12 +165,12 @@ static void attend(const struct pass *p, size_t layer, struct operand ctx)
     const struct layer_slots *slots = &p->m->params.layer[layer];
     const struct layer_acts *acts = &p->ws->layer[layer];
     size_t a = k->n_heads * k->head_dim, dense = p->T * a;
-    linear_fwd(p, k->d_model, 3 * a, ctx, param_weight(p, slots->c_q), acts->qkv, false);
-    probe_tensor(p, "qkv", acts->qkv, 3 * a);
+    linear_fwd_rounded(p, k->d_model, 3 * a, ctx, param_weight(p, slots->c_q), acts->qkv);
+    probe_activation(p, "qkv", acts->qkv, p->N, 3 * a);
     rotate(p, acts->qkv, 0, slots->q_rms, acts->qn);
-    probe_tensor(p, "qn", acts->qn, a);
+    probe_activation(p, "qn", acts->qn, p->N, a);
     rotate(p, acts->qkv, 1, slots->k_rms, acts->kn);
-    probe_tensor(p, "kn", acts->kn, a);
+    probe_activation(p, "kn", acts->kn, p->N, a);
     struct values v = values_fwd(p, layer);
     struct attention_args args = { .B = p->B,
                                    .T = p->T,
@@ -157,10 +178,12 @@ static void attend(const struct pass *p, size_t layer, struct operand ctx)
                                    .h = k->head_dim,
                                    .ragged = p->ragged,
                                    .scale = (float)(1 / sqrt((double)k->head_dim)),
-                                   .q = acts->qn,
+                                   .q = acts->qn.value,
+                                   .q16 = acts->qn.bf16,
                                    .q_stride = a,
                                    .k_stride = a,
-                                   .y = acts->y,
+                                   .y = acts->y.value,
+                                   .y16 = acts->y.bf16,
                                    .lse = acts->lse };
     if (p->cache) {
         const struct cache_layer *cache = &p->cache->layer[layer];
@@ -174,14 +197,16 @@ static void attend(const struct pass *p, size_t layer, struct operand ctx)
         args.v_stride = a;
         args.k_batch = args.v_batch = batch;
     } else {
-        args.k = acts->kn;
-        args.v = v.x;
+        args.k = acts->kn.value;
+        args.v = v.x.value;
+        args.k16 = acts->kn.bf16;
+        args.v16 = v.x.bf16;
         args.v_stride = v.stride;
         args.k_batch = dense;
         args.v_batch = p->T * v.stride;
     }
     p->ops->attention_fwd(p->ctx, &args);
-    probe_tensor(p, "y", acts->y, a);
+    probe_activation(p, "y", acts->y, p->N, a);
 }
 
 void attention_fwd(const struct pass *p, size_t layer, struct operand ctx, float *f, bool add)
@@ -189,7 +214,7 @@ void attention_fwd(const struct pass *p, size_t layer, struct operand ctx, float
     const struct ddl_config *k = p->config;
     size_t out = ddl_config_residual_steps(k, layer) * k->d_model;
     attend(p, layer, ctx);
-    linear_fwd(p, k->n_heads * k->head_dim, out, value_operand(p->ws->layer[layer].y),
+    linear_fwd(p, k->n_heads * k->head_dim, out, operand_of(p->ws->layer[layer].y),
                param_weight(p, p->m->params.layer[layer].attn_proj), f, add);
 }
 
@@ -216,8 +241,10 @@ void attention_bwd(const struct pass *p, size_t layer, struct operand ctx, struc
     const struct ddl_workspace *ws = p->ws;
     size_t a = k->n_heads * k->head_dim, out = ddl_config_residual_steps(k, layer) * k->d_model;
     bool mixes = slots->v_mix >= 0;
+    struct activation v = mixes ? acts->v : activation_from(acts->qkv, 2 * a);
+    struct activation dk = activation_from(ws->dqkv, a), dv = activation_from(ws->dqkv, 2 * a);
     attend_again(p, layer, ctx);
-    linear_bwd(p, a, out, value_operand(acts->y), df, param_weight_bwd(p, slots->attn_proj), ws->dy, false);
+    linear_bwd(p, a, out, operand_of(acts->y), df, param_weight_bwd(p, slots->attn_proj), ws->dy, false);
     probe_grad(p, slots->attn_proj);
     probe_tensor(p, "dy", ws->dy, a);
     p->ops->attention_bwd(p->ctx,
@@ -226,29 +253,35 @@ void attention_bwd(const struct pass *p, size_t layer, struct operand ctx, struc
                                                          .H = k->n_heads,
                                                          .h = k->head_dim,
                                                          .scale = (float)(1 / sqrt((double)k->head_dim)),
-                                                         .q = acts->qn,
-                                                         .k = acts->kn,
-                                                         .v = mixes ? acts->v : acts->qkv + 2 * a,
+                                                         .q = acts->qn.value,
+                                                         .k = acts->kn.value,
+                                                         .v = v.value,
+                                                         .q16 = acts->qn.bf16,
+                                                         .k16 = acts->kn.bf16,
+                                                         .v16 = v.bf16,
                                                          .q_stride = a,
                                                          .k_stride = a,
                                                          .v_stride = mixes ? a : 3 * a,
-                                                         .y = acts->y,
+                                                         .y = acts->y.value,
+                                                         .y16 = acts->y.bf16,
                                                          .lse = acts->lse,
                                                          .dy = ws->dy,
-                                                         .dq = ws->dqkv,
-                                                         .dk = ws->dqkv + a,
-                                                         .dv = ws->dqkv + 2 * a,
+                                                         .dq = ws->dqkv.value,
+                                                         .dk = dk.value,
+                                                         .dv = dv.value,
+                                                         .dq16 = ws->dqkv.bf16,
+                                                         .dk16 = dk.bf16,
+                                                         .dv16 = dv.bf16,
                                                          .dq_stride = 3 * a,
                                                          .dk_stride = 3 * a,
                                                          .dv_stride = 3 * a });
     rotate_bwd(p, acts->qkv, 0, slots->q_rms, ws->dqkv);
     rotate_bwd(p, acts->qkv, 1, slots->k_rms, ws->dqkv);
     values_bwd(p, layer, ws->dqkv);
-    probe_tensor(p, "dqkv", ws->dqkv, 3 * a);
+    probe_activation(p, "dqkv", ws->dqkv, p->N, 3 * a);
     probe_grad(p, slots->q_rms);
     probe_grad(p, slots->k_rms);
-    linear_bwd(p, k->d_model, 3 * a, ctx, value_operand(ws->dqkv), param_weight_bwd(p, slots->c_q), dctx,
-               false);
+    linear_bwd(p, k->d_model, 3 * a, ctx, operand_of(ws->dqkv), param_weight_bwd(p, slots->c_q), dctx, false);
     probe_grad(p, slots->c_q);
     probe_grad(p, slots->c_k);
     probe_grad(p, slots->c_v);

@@ -106,11 +106,13 @@ static void place_residual(const struct layout *l, const struct ddl_workspace *w
     }
 }
 
-/* (N, width) numbers in the format of products. */
-static struct activation place_activation(const struct layout *l, bool bf16, size_t width)
+/* (N, width) numbers in the format of products, if `there`. */
+static struct activation place_activation(const struct layout *l, const struct ddl_workspace *ws, bool there,
+                                          size_t width)
 {
-    return (struct activation){ .value = layout_rows(l, !bf16, width),
-                                .bf16 = layout_bf16(l, bf16, l->N, width) };
+    bool bf16 = ws->precision == DDL_PRECISION_BF16;
+    return (struct activation){ .value = layout_rows(l, there && !bf16, width),
+                                .bf16 = layout_bf16(l, there && bf16, l->N, width) };
 }
 
 /* Places the elementwise part of a layer: its own, or (a sublayer's input) the workspace's and the first
@@ -133,10 +135,10 @@ static void place_elementwise(const struct layout *l, const struct ddl_workspace
     }
     if (!none && acts != ws->layer)
         return;
-    acts->qn = layout_rows(l, true, a);
-    acts->kn = layout_rows(l, true, a);
-    acts->v = layout_rows(l, ddl_config_mixes_values(k, none ? (size_t)(acts - ws->layer) : 1), a);
-    acts->s = place_activation(l, bf16, ddl_config_mlp_size(k));
+    acts->qn = place_activation(l, ws, true, a);
+    acts->kn = place_activation(l, ws, true, a);
+    acts->v = place_activation(l, ws, ddl_config_mixes_values(k, none ? (size_t)(acts - ws->layer) : 1), a);
+    acts->s = place_activation(l, ws, true, ddl_config_mlp_size(k));
 }
 
 static void place_layer(const struct layout *l, struct ddl_workspace *ws, size_t layer)
@@ -149,10 +151,10 @@ static void place_layer(const struct layout *l, struct ddl_workspace *ws, size_t
     place_elementwise(l, ws, acts);
     if (layer > 0 && ws->options.recompute == DDL_RECOMPUTE_BLOCK)
         return;
-    acts->qkv = layout_rows(l, true, 3 * a);
-    acts->y = layout_rows(l, true, a);
+    acts->qkv = place_activation(l, ws, true, 3 * a);
+    acts->y = place_activation(l, ws, true, a);
     acts->lse = layout_rows(l, l->train, k->n_heads);
-    acts->ug = place_activation(l, ws->precision == DDL_PRECISION_BF16, 2 * ddl_config_mlp_size(k));
+    acts->ug = place_activation(l, ws, true, 2 * ddl_config_mlp_size(k));
 }
 
 /* Without training a layer uses the memory of the first layer, and that of the first layer of its rule. */
@@ -253,7 +255,7 @@ static void place_backward(const struct layout *l, struct ddl_workspace *ws)
     ws->dctx = layout_rows(l, true, d);
     ws->dy = layout_rows(l, true, a);
     ws->ds = layout_rows(l, ws->precision == DDL_PRECISION_BF16, ddl_config_mlp_size(k));
-    ws->dqkv = layout_rows(l, true, 3 * a);
+    ws->dqkv = place_activation(l, ws, true, 3 * a);
     ws->dv0 = layout_rows(l, ddl_config_mixes_values(k, 1), a);
     ws->de = layout_floats(l, c > 1, compress_taps(k), d * c);
     place_scratch(l, ws);
@@ -280,7 +282,7 @@ void workspace_place(struct ddl_workspace *ws, struct ddl_arena *arena, const st
     ws->x_in = layout_rows(l, state_is_read(k), d);
     ws->ctx = layout_rows(l, true, d);
     ws->rstd = layout_rows(l, true, 1);
-    ws->v0 = layout_rows(l, ddl_config_mixes_values(k, 1), k->n_heads * k->head_dim);
+    ws->v0 = place_activation(l, ws, ddl_config_mixes_values(k, 1), k->n_heads * k->head_dim);
     ws->e = layout_floats(l, c > 1, compress_taps(k), d * c);
     ws->logits = layout_floats(l, true, ws->logit_numbers, 1);
     ws->losses = layout_rows(l, true, 1);

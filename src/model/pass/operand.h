@@ -24,6 +24,11 @@ struct activation {
     float *value;
     uint16_t *bf16;
 };
+/* From number `at` on. */
+static inline struct activation activation_from(struct activation x, size_t at)
+{
+    return (struct activation){ .value = x.value ? x.value + at : NULL, .bf16 = x.bf16 ? x.bf16 + at : NULL };
+}
 static inline struct operand operand_of(struct activation x)
 {
     return (struct operand){ .value = x.value, .bf16 = x.bf16 };

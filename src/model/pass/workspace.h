@@ -28,13 +28,13 @@ struct sublayer_acts {
 };
 struct layer_acts {
     struct sublayer_acts sub[2];
-    float *qkv;     /* (N, 3 H h) before rotation. Recomputed with DDL_RECOMPUTE_BLOCK          */
-    float *qn, *kn; /* (N, H h) queries and keys after rotation and norm. Elementwise           */
-    float *v;       /* (N, H h) values mixed with those of layer 0, where that is done. Elementwise */
-    float *y;       /* (N, H h) attention's output. Block                                       */
-    float *lse;     /* (N, H) Block                                                             */
-    /* (N, 2m) Block; (N, m) Elementwise. In bfloat16 alone with products of that format. */
-    struct activation ug, s;
+    float *lse; /* (N, H) Block */
+    /* The others are in bfloat16 alone with products of that format. */
+    struct activation qkv;    /* (N, 3 H h) before rotation. Recomputed with DDL_RECOMPUTE_BLOCK   */
+    struct activation qn, kn; /* (N, H h) queries and keys after rotation and norm. Elementwise    */
+    struct activation v; /* (N, H h) values mixed with those of layer 0, where that is done. Elementwise */
+    struct activation y; /* (N, H h) attention's output. Block                                */
+    struct activation ug, s; /* (N, 2m) Block; (N, m) Elementwise                                 */
 };
 
 struct ddl_workspace {
@@ -55,7 +55,7 @@ struct ddl_workspace {
     float *x_in;               /* (N, d) the readout, and sublayers' that are recomputed; NULL if it is X */
     float *ctx, *rstd;         /* (N, d), (N) its norm, likewise */
     uint16_t *ctx16, *x_in16;  /* (N, d) each in bfloat16; x_in16 NULL where no rule multiplies x_in */
-    float *v0;                 /* (N, H h) values of layer 0; NULL unless others are mixed with them */
+    struct activation v0;      /* (N, H h) values of layer 0; NULL unless others are mixed with them */
     float *e;                  /* (taps, d c) folded compressor */
     float *logits;             /* (logit_rows, V) or (N, tile) */
     float *losses;             /* (N)            */
@@ -66,15 +66,15 @@ struct ddl_workspace {
     float *top, *at_target;    /* (N) each, bfloat16: the loss over tiles of logits */
     double *total;             /* (N) */
     /* backward */
-    float *dX;        /* (N, d, c) */
-    float *dx_in;     /* (N, d); NULL where x_in is X, and this dX */
-    float *between;   /* (N, d, c) STREAM_KEPT: the state in the middle of a block, if
-                         it is recomputed */
-    float *dctx, *df; /* (N, d); df NULL where no rule needs it */
-    float *dy;        /* (N, H h) */
-    float *ds;        /* (N, m); NULL where it goes over s */
-    float *dqkv;      /* (N, 3 H h) */
-    float *dv0;       /* (N, H h) gradient of v0; NULL where v0 is */
+    float *dX;              /* (N, d, c) */
+    float *dx_in;           /* (N, d); NULL where x_in is X, and this dX */
+    float *between;         /* (N, d, c) STREAM_KEPT: the state in the middle of a block, if
+                               it is recomputed */
+    float *dctx, *df;       /* (N, d); df NULL where no rule needs it */
+    float *dy;              /* (N, H h) */
+    float *ds;              /* (N, m); NULL where it goes over s */
+    struct activation dqkv; /* (N, 3 H h) */
+    float *dv0;             /* (N, H h) gradient of v0; NULL where v0 is */
     float *scratch[DDL_RESIDUALS][RULE_SCRATCH]; /* by rule, numbered by it */
     float *de;                                   /* (taps, d c) */
     struct layer_acts *layer;                    /* (n_layers), host memory */
