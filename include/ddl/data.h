@@ -122,6 +122,7 @@ DDL_API ddl_status ddl_vocabulary_check(const struct ddl_vocabulary *vocabulary,
 enum ddl_order {
     DDL_ORDER_RANDOM,     /* crops at seeded random offsets, with replacement */
     DDL_ORDER_SEQUENTIAL, /* consecutive, from the beginning */
+    DDL_ORDER_ALIGNED,    /* seeded random ones of those that begin at a multiple of T, with replacement */
 };
 /* State of a batch reader, initialized by the caller. */
 struct ddl_loader {

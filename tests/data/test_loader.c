@@ -62,7 +62,7 @@ static void any_order_resumes(void **state)
 {
     (void)state;
     enum { T = 7, N = 60 };
-    for (int order = DDL_ORDER_RANDOM; order <= DDL_ORDER_SEQUENTIAL; order++) {
+    for (int order = DDL_ORDER_RANDOM; order <= DDL_ORDER_ALIGNED; order++) {
         ddl_shards *shards = open_range(500);
         int32_t x[N * T], y[N * T], x2[N * T], y2[N * T];
         struct ddl_loader loader = { .shards = shards, .order = order, .seed = 5, .T = T };
@@ -109,6 +109,26 @@ static void random_crops(void **state)
     ddl_shards_close(shards);
 }
 
+/* Each sequence that begins at a multiple of T, about equally often; the rest of 20 tokens is never read but
+ * as the target after the last sequence. */
+static void aligned_sequences(void **state)
+{
+    (void)state;
+    enum { T = 6, N = 3000, TOKENS = 20 };
+    ddl_shards *shards = open_range(TOKENS);
+    struct ddl_loader a = { .shards = shards, .order = DDL_ORDER_ALIGNED, .seed = 1, .T = T };
+    size_t seen[TOKENS] = { 0 };
+    for (size_t n = 0; n < N; n++) {
+        int32_t x[T], y[T];
+        ddl_loader_next(&a, 1, x, y);
+        assert_int_equal(y[T - 1], x[0] + T);
+        seen[x[0]]++;
+    }
+    for (size_t i = 0; i < TOKENS; i++)
+        assert_true(i % T == 0 && i < 18 ? seen[i] > 850 && seen[i] < 1150 : seen[i] == 0);
+    ddl_shards_close(shards);
+}
+
 static void small_sets_wrap(void **state)
 {
     (void)state;
@@ -137,6 +157,7 @@ int main(void)
         cmocka_unit_test(far_positions_do_not_overflow),
         cmocka_unit_test(any_order_resumes),
         cmocka_unit_test(random_crops),
+        cmocka_unit_test(aligned_sequences),
         cmocka_unit_test(small_sets_wrap),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -26,7 +26,7 @@ static void read_shards(ddl_shards *shards)
     }
     FUZZ_CHECK(sum == count);
     ddl_shards_read(shards, count - 1, TOKENS, tokens);
-    for (int order = DDL_ORDER_RANDOM; order <= DDL_ORDER_SEQUENTIAL; order++) {
+    for (int order = DDL_ORDER_RANDOM; order <= DDL_ORDER_ALIGNED; order++) {
         struct ddl_loader loader = {
             .shards = shards, .order = order, .seed = 3, .T = 7, .position = 1u << 20
         };

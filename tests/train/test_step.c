@@ -390,7 +390,7 @@ static void allocates_nothing(void **state)
     for (size_t i = 0; i < 6; i++) {
         struct setup s = set_up(presets[i % 3], backends[i / 3], 4, 2);
         struct ddl_loader loader = { shards, DDL_ORDER_RANDOM, 5, T, 0 };
-        struct ddl_validation v = ddl_validation_plan(shards, 200, 4, T);
+        struct ddl_validation v = ddl_validation_plan(shards, 200, 4, T, DDL_ORDER_RANDOM);
         struct ddl_train_progress progress = { .step = 1 };
         struct ddl_step_result result;
         struct ddl_metrics metrics;

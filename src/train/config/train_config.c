@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const order_names[] = { "random", "sequential", NULL };
+static const char *const order_names[] = { "random", "sequential", "aligned", NULL };
 
 static const char *const dtype_names[] = { [DDL_COMM_F32] = "f32", [DDL_COMM_BF16] = "bf16", NULL };
 
@@ -276,7 +276,8 @@ static const double max_count = 9007199254740992.0; /* 2^53: exact in JSON every
                "what the backward pass recomputes to save memory: elementwise results (elementwise, "        \
                "also accepted as cheap), nothing (none), or also attention and MLP (block)" })               \
     X(SAME, ROW(seed, DDL_OPTION_U64, 0, 0, "seed of initial values and data order"))                        \
-    X(SAME, { "order", DDL_OPTION_CHOICE, AT(order), 0, 0, 0, order_names, "NAME", "order of sequences" })   \
+    X(SAME, { "order", DDL_OPTION_CHOICE, AT(order), 0, 0, 0, order_names, "NAME",                           \
+              "order of sequences: at random offsets; consecutive; at random multiples of seq" })            \
     X(ANY, AUTO_ROW(log_every, 1, "steps/1000, 1 to 10", "steps between lines of metrics.jsonl",             \
                     .aliases = "log_interval logging_steps"))                                                \
     X(ANY, AUTO_ROW(telemetry_every, 0, "steps/400, 25 to 1000",                                             \

@@ -151,7 +151,7 @@ static ddl_status make_validation(struct run *run, struct ddl_error *err)
     const struct ddl_train_config *t = &run->config;
     if (!run->val)
         return DDL_OK;
-    run->validation = ddl_validation_plan(run->val, t->val_tokens, run->share.batch, t->seq);
+    run->validation = ddl_validation_plan(run->val, t->val_tokens, run->share.batch, t->seq, t->order);
     run->validation.comm = t->comm;
     run->validation.parts = calloc(ddl_comm_size(t->comm), sizeof *run->validation.parts);
     return run->validation.parts ? DDL_OK

@@ -7,19 +7,23 @@
 __extension__ typedef unsigned __int128 uint128;
 
 struct ddl_validation ddl_validation_plan(const ddl_shards *shards, uint64_t val_tokens, size_t batch,
-                                          size_t seq)
+                                          size_t seq, int order)
 {
+    bool aligned = order == DDL_ORDER_ALIGNED;
     uint64_t wanted = val_tokens / seq + (val_tokens % seq != 0),
-             there = (ddl_shards_count(shards) - 1) / seq;
+             there = (ddl_shards_count(shards) - !aligned) / seq;
     uint64_t n = wanted < there ? wanted : there;
-    return (struct ddl_validation){ shards, batch, seq, n ? n : 1 };
+    return (struct ddl_validation){ shards, batch, seq, aligned, n ? n : 1 };
 }
 
 /* The first sequence is at the beginning, the last at the end. */
 static uint64_t start_of(const struct ddl_validation *v, uint64_t i)
 {
     uint64_t count = ddl_shards_count(v->shards), last = count > v->seq ? count - 1 - v->seq : 0;
-    return v->n > 1 ? (uint64_t)((uint128)last * i / (v->n - 1)) : 0;
+    if (v->n < 2)
+        return 0;
+    return v->aligned ? (uint64_t)((uint128)(count / v->seq - 1) * i / (v->n - 1)) * v->seq
+                      : (uint64_t)((uint128)last * i / (v->n - 1));
 }
 
 static void fill(const struct ddl_validation *v, uint64_t i, int32_t *tokens, int32_t *targets)

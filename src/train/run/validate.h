@@ -15,14 +15,15 @@ struct ddl_validation_part {
 struct ddl_validation {
     const ddl_shards *shards;
     size_t batch, seq;
+    bool aligned;                      /* sequences begin at multiples of seq */
     uint64_t n;                        /* sequences, spread evenly over the shards */
     ddl_comm *comm;                    /* NULL: one rank */
     struct ddl_validation_part *parts; /* (ranks) scratch of the caller; NULL for one rank */
 };
 
-/* As many sequences as val_tokens requires and the shards have, at least one. */
+/* As many sequences as val_tokens requires and the shards have, at least one. `order`: enum ddl_order. */
 struct ddl_validation ddl_validation_plan(const ddl_shards *shards, uint64_t val_tokens, size_t batch,
-                                          size_t seq);
+                                          size_t seq, int order);
 struct ddl_validation_result {
     double loss;   /* the mean */
     size_t rank;   /* after DDL_E_NUMERIC: the rank whose batch has a loss that is not finite, */
