@@ -91,7 +91,7 @@ static char large(char c)
 
 /* A help text with a capital first letter, if it begins with a word that is not a name of a key, and a full
  * stop. */
-static void put_sentence(const char *line)
+static void put_help(const char *line)
 {
     char text[1024];
     size_t n = strlen(line);
@@ -156,7 +156,7 @@ static void notes(const char *name, const struct note *list)
     heading("SH", name);
     for (; list->name; list++) {
         tag(list->name, strlen(list->name));
-        put_sentence(list->about);
+        put_help(list->about);
     }
 }
 
@@ -190,7 +190,7 @@ static void keys(const char *name, const struct ddl_option *rows, const void *de
     heading("SH", name);
     for (; rows->name; rows++) {
         tag(rows->name, strlen(rows->name));
-        put_sentence(rows->help);
+        put_help(rows->help);
         describe_value(rows, defaults);
     }
 }
@@ -206,7 +206,7 @@ static void options(const struct command *command, const char *under)
             char flag[256], value[1100], aliases[256];
             size_t bold = describe_flag(row, flag, sizeof flag);
             tag(flag, bold);
-            put_sentence(row->help);
+            put_help(row->help);
             describe_default(&command->options[g], row, value, sizeof value);
             if (*value)
                 put_line(value + 1);
@@ -263,7 +263,7 @@ static void print_program(void)
     heading("SH", "commands");
     for (size_t i = 0; commands[i]; i++) {
         tag(commands[i]->name, strlen(commands[i]->name));
-        put_sentence(commands[i]->about);
+        put_help(commands[i]->about);
     }
     heading("SH", "options");
     static const struct note rows[] = { { "--help, -h", "What a command does; the same as ddl help COMMAND" },
@@ -272,7 +272,7 @@ static void print_program(void)
                                         { 0 } };
     for (const struct note *row = rows; row->name; row++) {
         tag(row->name, strlen(row->name));
-        put_sentence(row->about);
+        put_help(row->about);
     }
     put_text((const char *const[]){ "Every option --name VALUE can also be written --name=VALUE, with '_' "
                                     "in place of '-'; --no-name turns a boolean option off.",
@@ -324,13 +324,13 @@ static void print_command(const struct command *command)
     if (!command->actions)
         synopsis(command);
     heading("SH", "description");
-    put_sentence(command->about);
+    put_help(command->about);
     put_text(command->text);
     for (size_t i = 0; command->actions && command->actions[i]; i++) {
         const struct command *action = command->actions[i];
         snprintf(name, sizeof name, "ddl %s", action->name);
         heading("SS", name);
-        put_sentence(action->about);
+        put_help(action->about);
         put_text(action->text);
     }
     heading("SH", "options");
@@ -355,7 +355,7 @@ static void names(const char *title_of, const char *(*list)(size_t i, const char
     heading("SH", title_of);
     for (size_t i = 0; (name = list(i, &about)); i++) {
         tag(name, strlen(name));
-        put_sentence(about);
+        put_help(about);
     }
 }
 

@@ -14,7 +14,7 @@ static bool exists(char *out, size_t size, const char *folder, const char *below
 
 /* The folders above the program: its own source tree in a build, or PREFIX/share/ddl where it is installed.
  */
-static bool beside_program(const char *relative, char *out, size_t size)
+static bool in_program_folder(const char *relative, char *out, size_t size)
 {
     char folder[1024];
     ssize_t n = readlink("/proc/self/exe", folder, sizeof folder - 1);
@@ -32,7 +32,7 @@ static bool beside_program(const char *relative, char *out, size_t size)
 
 bool find_data(const char *relative, char *out, size_t size)
 {
-    if (exists(out, size, "data/", "", relative) || beside_program(relative, out, size))
+    if (exists(out, size, "data/", "", relative) || in_program_folder(relative, out, size))
         return true;
     *out = '\0';
     return false;

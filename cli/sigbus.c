@@ -14,8 +14,8 @@ static void on_lost_page(int number, siginfo_t *info, void *context)
         "the system log, then start again\n";
     (void)context;
     if (info->si_code == BUS_ADRERR) {
-        ssize_t told = write(STDERR_FILENO, text, sizeof text - 1);
-        (void)told;
+        ssize_t written = write(STDERR_FILENO, text, sizeof text - 1);
+        (void)written;
         _exit(EXIT_FAILED);
     }
     signal(number, SIG_DFL);

@@ -69,7 +69,7 @@ check model/params model/config
 check model/observe model/params model/config
 check model/pass model/observe model/params model/config
 check model/residual model/pass model/observe model/params model/config
-check model/operator model/pass
+check model/operator
 check model/files model/residual model/pass model/params model/config
 all_listed model
 check train/step

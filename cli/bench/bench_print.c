@@ -90,7 +90,7 @@ void print_bench(FILE *out, const struct ddl_bench_report *report)
     print_shares(out, report);
 }
 
-static const char *const verdicts[] = { "same", "faster", "slower", "new", "gone" };
+static const char *const outcomes[] = { "same", "faster", "slower", "new", "gone" };
 
 void print_bench_changes(FILE *out, const struct ddl_bench_report *old, const struct ddl_bench_report *now,
                          const char *path)
@@ -106,13 +106,13 @@ void print_bench_changes(FILE *out, const struct ddl_bench_report *old, const st
         fprintf(out, "then: %s, %s\n", printable(old->machine), printable(old->backend));
     for (size_t i = 0; i < n; i++) {
         const struct ddl_bench_change *c = &change[i];
-        same += c->verdict == DDL_BENCH_SAME;
-        if (c->verdict == DDL_BENCH_FASTER || c->verdict == DDL_BENCH_SLOWER)
+        same += c->outcome == DDL_BENCH_SAME;
+        if (c->outcome == DDL_BENCH_FASTER || c->outcome == DDL_BENCH_SLOWER)
             fprintf(out, "%-23s %s: %.2f x the time (%.4g s, was %.4g s; noise %.0f %%)\n",
-                    printable(c->name), verdicts[c->verdict], c->now / c->before, c->now, c->before,
+                    printable(c->name), outcomes[c->outcome], c->now / c->before, c->now, c->before,
                     100 * c->noise);
-        else if (c->verdict != DDL_BENCH_SAME)
-            fprintf(out, "%-23s %s\n", printable(c->name), verdicts[c->verdict]);
+        else if (c->outcome != DDL_BENCH_SAME)
+            fprintf(out, "%-23s %s\n", printable(c->name), outcomes[c->outcome]);
     }
     fprintf(out, "%zu of %zu within noise of %s\n", same, n, printable(path));
 }

@@ -43,8 +43,8 @@ static void print_case(void *user, const struct ddl_verify_case *r)
             before = "; ";
         }
     }
-    if (*r->sentence)
-        printf("%s%s", before, printable(r->sentence));
+    if (*r->message)
+        printf("%s%s", before, printable(r->message));
     printf("\n");
     fflush(stdout);
 }
@@ -80,7 +80,7 @@ static void collect_case(void *user, const struct ddl_verify_case *r)
     json_object_set_new(row, "backend", text(r->backend));
     json_object_set_new(row, "outcome", text(names[r->outcome]));
     json_object_set_new(row, "errors", measures);
-    json_object_set_new(row, "sentence", text(*r->sentence ? r->sentence : NULL));
+    json_object_set_new(row, "sentence", text(*r->message ? r->message : NULL));
     json_object_set_new(row, "seconds", number(r->seconds));
     json_array_append_new(user, row);
 }

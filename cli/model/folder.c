@@ -9,10 +9,10 @@
 #include <string.h>
 #include <unistd.h>
 
-void print_warning(void *user, const char *sentence)
+void print_warning(void *user, const char *message)
 {
     (void)user;
-    fprintf(stderr, "ddl: warning: %s\n", printable(sentence));
+    fprintf(stderr, "ddl: warning: %s\n", printable(message));
 }
 
 /* DDL_E_IO if the folder has neither config.json nor ckpt.pt, which holds its own configuration: a word among

@@ -96,6 +96,6 @@ ddl_status folder_open(struct folder *f, const struct folder_request *request, s
 void folder_close(struct folder *f);
 
 /* A ddl_warn_fn. */
-void print_warning(void *user, const char *sentence);
+void print_warning(void *user, const char *message);
 
 #endif

@@ -180,7 +180,7 @@ DDL_API ddl_status ddl_bench_reports_read(struct ddl_bench_report **out, size_t 
 
 /* What changed from `old` to `now`, row by row: a row changed if its median moved by more than the
  * interquartile ranges of both, added in quadrature, and by more than 2 %; anything less is noise. */
-enum ddl_bench_verdict {
+enum ddl_bench_outcome {
     DDL_BENCH_SAME,   /* within noise          */
     DDL_BENCH_FASTER, /* less time             */
     DDL_BENCH_SLOWER, /* more                  */
@@ -190,7 +190,7 @@ enum ddl_bench_verdict {
 /* One row of a comparison. */
 struct ddl_bench_change {
     const char *name;   /* owned by the reports */
-    int verdict;        /* enum ddl_bench_verdict */
+    int outcome;        /* enum ddl_bench_outcome */
     double before, now; /* medians; NAN where there is none */
     double noise;       /* as a share of `before` */
 };

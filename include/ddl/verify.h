@@ -60,9 +60,9 @@ struct ddl_verify_case {
     int outcome;         /* enum ddl_verify_outcome                                                       */
     size_t n_measures;   /* of them are set */
     struct ddl_verify_measure measures[DDL_VERIFY_MEASURES]; /* the largest error of each quantity */
-    char sentence[1024]; /* why it failed or was skipped, or what of it was skipped; of a "trouble" where
+    char message[1024]; /* why it failed or was skipped, or what of it was skipped; of a "trouble" where
                             it happens, passed or not; or ""                                              */
-    double seconds;      /* that it took */
+    double seconds;     /* that it took */
 };
 /* Receives the result of one case. */
 typedef void ddl_verify_fn(void *user, const struct ddl_verify_case *result);

@@ -69,7 +69,7 @@ ddl_status ddl_file_map_open(struct ddl_file_map *map, const char *path, struct 
     return status;
 }
 
-void ddl_file_map_let_go(const struct ddl_file_map *map, const unsigned char *from, size_t size)
+void ddl_file_map_release(const struct ddl_file_map *map, const unsigned char *from, size_t size)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE), begin = (size_t)(from - map->data);
     size_t first = begin / page * page, end = (begin + size) / page * page;

@@ -26,7 +26,7 @@ struct ddl_file_map {
 ddl_status ddl_file_map_open(struct ddl_file_map *map, const char *path, struct ddl_error *err);
 /* Bytes [from, from + size) of the map need not stay in memory; the next access reads them again. Whole pages
  * are released, from the page that contains `from`. */
-void ddl_file_map_let_go(const struct ddl_file_map *map, const unsigned char *from, size_t size);
+void ddl_file_map_release(const struct ddl_file_map *map, const unsigned char *from, size_t size);
 void ddl_file_map_close(struct ddl_file_map *map); /* a zeroed or closed map is allowed */
 
 /* The whole file as NUL-terminated bytes (free with free); refused beyond `limit` bytes, and

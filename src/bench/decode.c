@@ -170,7 +170,7 @@ static ddl_status time_several(ddl_model *model, const struct ddl_bench_config *
 }
 
 /* How far decoding is from what the memory allows. */
-static void put_beside_memory(struct ddl_bench_report *out)
+static void compare_with_memory(struct ddl_bench_report *out)
 {
     double fastest = out->roofline.read > out->roofline.copy ? out->roofline.read : out->roofline.copy;
     const struct ddl_bench_row *row = ddl_bench_find(out, "decode 1");
@@ -211,7 +211,7 @@ ddl_status ddl_bench_decode(const struct ddl_bench_config *config, ddl_backend *
     if (!status && c.roofline) { /* last: its memory is not decoding's */
         status = bench_roofline(&out->roofline, backend, err);
         if (!status)
-            put_beside_memory(out);
+            compare_with_memory(out);
     }
     return status;
 }

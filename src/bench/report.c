@@ -198,7 +198,7 @@ static struct ddl_bench_change changed(const struct ddl_bench_row *old, const st
         .name = now->name, .before = old->median, .now = now->median, .noise = noise / old->median
     };
     if (fabs(moved) > noise && fabs(moved) > smallest_change * old->median)
-        c.verdict = moved < 0 ? DDL_BENCH_FASTER : DDL_BENCH_SLOWER;
+        c.outcome = moved < 0 ? DDL_BENCH_FASTER : DDL_BENCH_SLOWER;
     return c;
 }
 

@@ -761,8 +761,8 @@ void ddl_safetensors_release(const ddl_safetensors *st, const struct ddl_tensor 
                              size_t n)
 {
     size_t size = ddl_dtype_size(tensor->dtype);
-    ddl_file_map_let_go(&st->files[st->file_of[tensor - st->tensors]].map, tensor->data + start * size,
-                        n * size);
+    ddl_file_map_release(&st->files[st->file_of[tensor - st->tensors]].map, tensor->data + start * size,
+                         n * size);
 }
 
 const char *ddl_safetensors_path(const ddl_safetensors *st, const struct ddl_tensor *tensor)

@@ -526,7 +526,7 @@ ddl_status ddl_torch_file_verify(const struct ddl_file_map *map, const char *pat
     ddl_status status = ddl_zip_open(&zip, map->data, map->size, path, err);
     for (size_t i = 0; i < zip.n && !status; i++) {
         status = check_crc(path, &zip.entries[i], err);
-        ddl_file_map_let_go(map, zip.entries[i].data, zip.entries[i].size);
+        ddl_file_map_release(map, zip.entries[i].data, zip.entries[i].size);
     }
     ddl_zip_close(&zip);
     return status;

@@ -174,10 +174,10 @@ static ddl_status open_data(struct work *w, struct ddl_error *err)
 static ddl_status open_model(struct work *w, struct ddl_error *err)
 {
     const struct recipe *r = &w->recipe;
-    const struct ddl_workspace_options room = { .batch = (size_t)r->batch,
-                                                .tokens = (size_t)r->seq,
-                                                .train = true,
-                                                .recompute = (enum ddl_recompute)w->c->config->recompute };
+    const struct ddl_workspace_options options = { .batch = (size_t)r->batch,
+                                                   .tokens = (size_t)r->seq,
+                                                   .train = true,
+                                                   .recompute = (enum ddl_recompute)w->c->config->recompute };
     struct ddl_optim_config config = ddl_optim_defaults();
     config.beta1 = (float)r->beta1;
     config.beta2 = (float)r->beta2;
@@ -192,7 +192,7 @@ static ddl_status open_model(struct work *w, struct ddl_error *err)
     if (!status)
         status = ddl_model_enable_grad(w->model, err);
     if (!status)
-        status = ddl_workspace_create(&w->ws, w->model, &room, err);
+        status = ddl_workspace_create(&w->ws, w->model, &options, err);
     if (!status)
         status = ddl_optim_create(&w->optim, w->model, &config, err);
     return status;
@@ -228,7 +228,7 @@ ddl_status check_curve(struct context *c, struct ddl_error *err)
     if (!status)
         status = follow(&w, err);
     if (!status && w.steps < (size_t)w.recipe.steps)
-        snprintf(c->result->sentence, sizeof c->result->sentence, "the first %zu of %g steps", w.steps,
+        snprintf(c->result->message, sizeof c->result->message, "the first %zu of %g steps", w.steps,
                  w.recipe.steps);
     ddl_optim_free(w.optim);
     ddl_shards_close(w.shards);

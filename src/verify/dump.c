@@ -53,7 +53,7 @@ static ddl_status prepare(struct work *w, struct ddl_error *err)
     ddl_status status = ddl_nonfinite_read(&w->record, w->c->path, err);
     if (!status)
         status = read_batch(w, err);
-    const struct ddl_workspace_options room = {
+    const struct ddl_workspace_options options = {
         .batch = w->replay.batch, .tokens = w->replay.seq, .train = true, .recompute = w->record.recompute
     };
     if (!status)
@@ -63,7 +63,7 @@ static ddl_status prepare(struct work *w, struct ddl_error *err)
     if (!status)
         status = ddl_model_set_precision(w->model, w->record.precision, err);
     if (!status)
-        status = ddl_workspace_create(&w->ws, w->model, &room, err);
+        status = ddl_workspace_create(&w->ws, w->model, &options, err);
     w->replay.model = w->model;
     w->replay.ws = w->ws;
     w->replay.backward = w->was->what != DDL_NONFINITE_VALIDATION;
@@ -100,16 +100,16 @@ static void judge(struct work *w, const struct ddl_finding *now)
     if (now->found)
         ddl_nonfinite_text(&here, found, sizeof found);
     if (same_place(now, was) && same_counts(&now->values, &was->values))
-        snprintf(result->sentence, sizeof result->sentence, "step %llu: %s; as in the run",
+        snprintf(result->message, sizeof result->message, "step %llu: %s; as in the run",
                  (unsigned long long)w->was->step, recorded);
     else
-        snprintf(result->sentence, sizeof result->sentence, "step %llu: %s; the run, on %s: %s",
+        snprintf(result->message, sizeof result->message, "step %llu: %s; the run, on %s: %s",
                  (unsigned long long)w->was->step, found, w->record.backend, recorded);
     if (!now->found || (own && !w->was->replay_error.status && !same_place(now, was)))
         result->outcome = DDL_VERIFY_FAIL;
 }
 
-ddl_status check_trouble(struct context *c, struct ddl_error *err)
+ddl_status check_dump(struct context *c, struct ddl_error *err)
 {
     struct work w = { .c = c };
     struct ddl_finding now;

@@ -224,7 +224,7 @@ static ddl_status open_case(struct inspect_case *t, struct ddl_error *err)
         return ddl_error_set(err, DDL_E_USAGE, "%s: the path is too long", t->c->path);
     if (!ddl_file_exists(path)) {
         t->c->result->outcome = DDL_VERIFY_SKIP;
-        snprintf(t->c->result->sentence, sizeof t->c->result->sentence, "skipped: no model case %.900s",
+        snprintf(t->c->result->message, sizeof t->c->result->message, "skipped: no model case %.900s",
                  t->folder);
         return DDL_OK;
     }

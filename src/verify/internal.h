@@ -97,7 +97,7 @@ ddl_status check_model_bf16(struct context *c, const ddl_safetensors *expect, st
 /* The kinds. Each runs the case at c->path; what cannot be read is an error. */
 typedef ddl_status check_fn(struct context *c, struct ddl_error *err);
 check_fn check_model, check_operator, check_block, check_elementwise, check_tokenizer, check_curve,
-    check_inspect, check_tasks, check_trouble;
+    check_inspect, check_tasks, check_dump;
 
 /* Kinds of a safetensors file, by the tensors in it: NULL where it is none of ours. */
 struct kind {

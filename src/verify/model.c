@@ -255,14 +255,14 @@ static ddl_status run_model(struct work *w, struct ddl_error *err)
         status = read_model_batch(w->c, w->expect, &w->batch, err);
     for (size_t i = 0; i < w->batch.B * w->batch.T; i++)
         w->n_targets += w->batch.targets[i] >= 0;
-    const struct ddl_workspace_options room = { .batch = w->batch.B,
-                                                .tokens = w->batch.T,
-                                                .train = true,
-                                                .recompute = (enum ddl_recompute)w->c->config->recompute };
+    const struct ddl_workspace_options options = { .batch = w->batch.B,
+                                                   .tokens = w->batch.T,
+                                                   .train = true,
+                                                   .recompute = (enum ddl_recompute)w->c->config->recompute };
     if (!status)
         status = ddl_model_enable_grad(w->model, err);
     if (!status)
-        status = ddl_workspace_create(&w->ws, w->model, &room, err);
+        status = ddl_workspace_create(&w->ws, w->model, &options, err);
     if (status)
         return status;
     w->V = ddl_model_config(w->model)->vocab_size;

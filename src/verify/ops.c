@@ -53,10 +53,10 @@ static void run_op(const struct ddl_verify_config *config, const struct pair *pa
     double start = ddl_clock_seconds();
     if (!ddl_op_is_there(k->op, pair->backend->ops)) {
         result->outcome = DDL_VERIFY_SKIP;
-        snprintf(result->sentence, sizeof result->sentence, "this backend does not have the op");
+        snprintf(result->message, sizeof result->message, "this backend does not have the op");
     } else if (check_op(&c, pair, k, &err)) {
         result->outcome = DDL_VERIFY_FAIL;
-        snprintf(result->sentence, sizeof result->sentence, "%s", err.text);
+        snprintf(result->message, sizeof result->message, "%s", err.text);
     }
     result->seconds = ddl_clock_seconds() - start;
     pool_free(&c.pool);
@@ -99,7 +99,7 @@ static ddl_status skip_backend(const char *name, const struct ddl_error *why, dd
                                struct ddl_verify_totals *totals)
 {
     struct ddl_verify_case result = { .path = name, .kind = "backend", .outcome = DDL_VERIFY_SKIP };
-    snprintf(result.sentence, sizeof result.sentence, "%s", why->text);
+    snprintf(result.message, sizeof result.message, "%s", why->text);
     verify_count(totals, &result);
     if (each)
         each(user, &result);

@@ -319,7 +319,7 @@ static bool find_parts(struct tasks_case *t, char *model)
     if (!missing)
         return true;
     c->result->outcome = DDL_VERIFY_SKIP;
-    snprintf(c->result->sentence, sizeof c->result->sentence, "%s", missing);
+    snprintf(c->result->message, sizeof c->result->message, "%s", missing);
     return false;
 }
 

@@ -17,9 +17,9 @@ enum { CASES_LIMIT = 256 << 20, TEXT_LIMIT = 1 << 30 };
 /* What was skipped, for the case's message: "no tokenizer; text/a.txt is not below --data". */
 static void note(struct context *c, const char *what, const char *why)
 {
-    char *sentence = c->result->sentence;
-    size_t used = strlen(sentence), size = sizeof c->result->sentence;
-    snprintf(sentence + used, size - used, "%s%s%s", used ? "; " : "skipped: ", what, why);
+    char *message = c->result->message;
+    size_t used = strlen(message), size = sizeof c->result->message;
+    snprintf(message + used, size - used, "%s%s%s", used ? "; " : "skipped: ", what, why);
 }
 
 static ddl_status bad_line(const char *path, size_t line, const char *what, struct ddl_error *err)

@@ -78,14 +78,14 @@ static void report(struct run *run, const struct ddl_verify_case *result)
 static void skip(struct run *run, const char *path, const char *kind, const char *why)
 {
     struct ddl_verify_case result = { .path = path, .kind = kind, .outcome = DDL_VERIFY_SKIP };
-    snprintf(result.sentence, sizeof result.sentence, "%s", why);
+    snprintf(result.message, sizeof result.message, "%s", why);
     report(run, &result);
 }
 
 static void fail_case(struct run *run, const char *path, const char *kind, const struct ddl_error *err)
 {
     struct ddl_verify_case result = { .path = path, .kind = kind, .outcome = DDL_VERIFY_FAIL };
-    snprintf(result.sentence, sizeof result.sentence, "%s", err->text);
+    snprintf(result.message, sizeof result.message, "%s", err->text);
     report(run, &result);
 }
 
@@ -99,7 +99,7 @@ static void run_on(struct run *run, const char *path, const struct kind *kind, d
     double start = ddl_clock_seconds();
     if (kind->check(&c, &err)) {
         result.outcome = DDL_VERIFY_FAIL;
-        snprintf(result.sentence, sizeof result.sentence, "%s", err.text);
+        snprintf(result.message, sizeof result.message, "%s", err.text);
     }
     result.seconds = ddl_clock_seconds() - start;
     pool_free(&c.pool);
@@ -158,7 +158,7 @@ struct folder_kind {
 };
 static const struct folder_kind folder_kinds[] = {
     { { "expect.safetensors" }, NULL, { "model", true, check_model } },
-    { { "trouble.json" }, NULL, { "trouble", true, check_trouble } },
+    { { "trouble.json" }, NULL, { "trouble", true, check_dump } },
     { { "recipe.json", "loss.json" }, NULL, { "curve", true, check_curve } },
     { { "cases.jsonl", "files.json" }, NULL, { "tokenizer", false, check_tokenizer } },
     { { "edges.jsonl" }, "shot.jsonl", { "tasks", true, check_tasks } },

@@ -130,7 +130,7 @@ static void other_files_are_refused(void **state)
 static char printed[1 << 16];
 
 /* The program in a folder of its own, with the plugin in it. */
-static int run_beside(const char *environment, const char *arguments)
+static int run_next_to_plugin(const char *environment, const char *arguments)
 {
     char command[3 * 4096];
     snprintf(
@@ -143,20 +143,20 @@ static int run_beside(const char *environment, const char *arguments)
     return run_command(command, printed, sizeof printed);
 }
 
-static void found_beside_the_program(void **state)
+static void found_next_to_the_program(void **state)
 {
     (void)state;
     char arguments[4096];
     unsetenv("DDL_BACKEND_PLUGIN");
-    assert_int_equal(run_beside("", "--version --verbose"), 0);
+    assert_int_equal(run_next_to_plugin("", "--version --verbose"), 0);
     assert_non_null(strstr(printed, "\nbackends: cpu ref twin\n"));
-    assert_int_equal(run_beside("", "completion bash"), 0);
+    assert_int_equal(run_next_to_plugin("", "completion bash"), 0);
     assert_non_null(strstr(printed, "cpu ref twin"));
     snprintf(arguments, sizeof arguments, "verify '%s' --backend twin:1", source_path("tests/golden/add"));
-    assert_int_equal(run_beside("", arguments), 0);
+    assert_int_equal(run_next_to_plugin("", arguments), 0);
     assert_non_null(strstr(printed, " twin "));
     snprintf(arguments, sizeof arguments, "verify '%s' --backend all", source_path("tests/golden/add"));
-    assert_int_equal(run_beside("", arguments), 0);
+    assert_int_equal(run_next_to_plugin("", arguments), 0);
     assert_non_null(strstr(printed, " twin "));
 }
 
@@ -167,11 +167,11 @@ static void without_a_device(void **state)
     char arguments[4096];
     unsetenv("DDL_BACKEND_PLUGIN");
     snprintf(arguments, sizeof arguments, "verify '%s'", source_path("tests/golden/add"));
-    assert_int_equal(run_beside("TWIN_DEVICES=0", arguments), 0);
+    assert_int_equal(run_next_to_plugin("TWIN_DEVICES=0", arguments), 0);
     assert_non_null(strstr(printed, "SKIP: backend twin: no driver\n"));
     assert_non_null(strstr(printed, " 0 failed, 1 skipped\n"));
     snprintf(arguments, sizeof arguments, "verify '%s' --backend twin", source_path("tests/golden/add"));
-    assert_int_equal(run_beside("TWIN_DEVICES=0", arguments), 1);
+    assert_int_equal(run_next_to_plugin("TWIN_DEVICES=0", arguments), 1);
     assert_non_null(strstr(printed, "ddl: backend twin: no driver"));
 }
 
@@ -182,11 +182,11 @@ static void without_some_ops(void **state)
     char arguments[4096];
     unsetenv("DDL_BACKEND_PLUGIN");
     snprintf(arguments, sizeof arguments, "verify '%s' --backend twin", source_path("tests/golden/gated"));
-    assert_int_equal(run_beside("TWIN_LACKS=,gated_fwd,weighted_sum,", arguments), 0);
+    assert_int_equal(run_next_to_plugin("TWIN_LACKS=,gated_fwd,weighted_sum,", arguments), 0);
     assert_non_null(strstr(printed, " 0 failed, 0 skipped\n"));
-    assert_int_equal(run_beside("TWIN_LACKS=,swiglu_fwd,gated_bwd,", arguments), 1);
+    assert_int_equal(run_next_to_plugin("TWIN_LACKS=,swiglu_fwd,gated_bwd,", arguments), 1);
     assert_non_null(strstr(printed, "backend twin: the op swiglu_fwd is missing, which a model needs"));
-    assert_int_equal(run_beside("TWIN_LACKS=,gated_bwd,", arguments), 1);
+    assert_int_equal(run_next_to_plugin("TWIN_LACKS=,gated_bwd,", arguments), 1);
     assert_non_null(
         strstr(printed, "backend twin: the op gated_bwd is missing, which ddl_residual gated needs"));
 }
@@ -198,7 +198,7 @@ int main(void)
         cmocka_unit_test_setup(a_device_must_exist, clear_environment),
         cmocka_unit_test_setup(a_process_takes_the_device_of_its_local_rank, clear_environment),
         cmocka_unit_test_setup(other_files_are_refused, clear_environment),
-        cmocka_unit_test_setup(found_beside_the_program, clear_environment),
+        cmocka_unit_test_setup(found_next_to_the_program, clear_environment),
         cmocka_unit_test_setup(without_a_device, clear_environment),
         cmocka_unit_test_setup(without_some_ops, clear_environment),
     };

@@ -62,7 +62,7 @@ static void maps(void **state)
 }
 
 /* A released range of a map has the same content when it is read again. */
-static void let_go(void **state)
+static void released(void **state)
 {
     (void)state;
     enum { SIZE = 5 * 4096 + 17 };
@@ -78,7 +78,7 @@ static void let_go(void **state)
     assert_ok(ddl_file_map_open(&map, path, &err), err);
     for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++) {
         assert_memory_equal(map.data, bytes, SIZE);
-        ddl_file_map_let_go(&map, map.data + ranges[i][0], ranges[i][1]);
+        ddl_file_map_release(&map, map.data + ranges[i][0], ranges[i][1]);
         assert_memory_equal(map.data, bytes, SIZE);
     }
     ddl_file_map_close(&map);
@@ -219,7 +219,7 @@ int main(void)
         cmocka_unit_test(replace_and_read_back),
         cmocka_unit_test(discarded_leaves_nothing),
         cmocka_unit_test(maps),
-        cmocka_unit_test(let_go),
+        cmocka_unit_test(released),
         cmocka_unit_test(only_regular_files),
         cmocka_unit_test(sparse_files),
         cmocka_unit_test(folders),

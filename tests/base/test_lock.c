@@ -34,7 +34,7 @@ static const char *new_folder(const char *name)
     return path;
 }
 
-static void held_and_let_go(void **state)
+static void held_and_released(void **state)
 {
     (void)state;
     char folder[1024], file[1100], who[64];
@@ -179,7 +179,7 @@ static void without_flock(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof no_locks / sizeof *no_locks; i++) {
         flock_error = no_locks[i];
-        held_and_let_go(state);
+        held_and_released(state);
         the_dead_hold_nothing(state);
         if (i == 0)
             one_at_a_time(state);
@@ -220,7 +220,7 @@ static void without_flock(void **state)
 static void interrupted_flock(void **state)
 {
     flock_error = EINTR;
-    held_and_let_go(state);
+    held_and_released(state);
     one_at_a_time(state);
     flock_error = 0;
 }
@@ -267,7 +267,7 @@ static void moved_and_removed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(held_and_let_go),      cmocka_unit_test(the_dead_hold_nothing),
+        cmocka_unit_test(held_and_released),    cmocka_unit_test(the_dead_hold_nothing),
         cmocka_unit_test(a_look_does_not_hold), cmocka_unit_test(what_cannot_be_locked),
         cmocka_unit_test(one_at_a_time),        cmocka_unit_test(without_flock),
         cmocka_unit_test(interrupted_flock),    cmocka_unit_test(failed_flock),

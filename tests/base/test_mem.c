@@ -28,7 +28,7 @@ static void measures_what_it_places(void **state)
     ddl_mem_free(real.base);
 }
 
-static void overflow_is_told(void **state)
+static void overflow_is_reported(void **state)
 {
     (void)state;
     struct ddl_arena arena = { 0 };
@@ -101,7 +101,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(measures_what_it_places),
-        cmocka_unit_test(overflow_is_told),
+        cmocka_unit_test(overflow_is_reported),
         cmocka_unit_test(large_blocks_hold_what_they_are_given),
         cmocka_unit_test(refuses_more_than_there_is),
         cmocka_unit_test(groups_limit_memory),

@@ -182,7 +182,7 @@ static void bad_values(void **state)
 {
     (void)state;
     static const struct {
-        const char *name, *text, *sentence;
+        const char *name, *text, *message;
     } cases[] = {
         { "flag", "maybe", "--x: 'maybe' is not true or false" },
         { "flag", "", "--x: '' is not true or false" },
@@ -215,7 +215,7 @@ static void bad_values(void **state)
         struct thing t = { .count = 5, .lr = 2, .kind = 1 }, before = t;
         struct ddl_error err;
         assert_int_equal(ddl_option_set(row(cases[i].name), &t, cases[i].text, "--x", &err), DDL_E_USAGE);
-        assert_string_equal(err.text, cases[i].sentence);
+        assert_string_equal(err.text, cases[i].message);
         assert_memory_equal(&t, &before, sizeof t);
         assert_int_equal(ddl_option_set(row(cases[i].name), &t, cases[i].text, "--x", NULL), DDL_E_USAGE);
     }
@@ -286,7 +286,7 @@ static void values_that_came_from_c(void **state)
     const struct thing good = { .count = 5, .lr = 10, .share = -1, .kind = 2 };
     struct {
         struct thing thing;
-        const char *sentence;
+        const char *message;
     } cases[] = {
         { good, NULL },
         { good, "batch_count: 0 is out of range (1 to 1000)" },
@@ -307,8 +307,8 @@ static void values_that_came_from_c(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct ddl_error err = { 0 };
         ddl_status status = ddl_option_check(table, &cases[i].thing, &err);
-        assert_int_equal(status, cases[i].sentence ? DDL_E_USAGE : DDL_OK);
-        assert_string_equal(err.text, cases[i].sentence ? cases[i].sentence : "");
+        assert_int_equal(status, cases[i].message ? DDL_E_USAGE : DDL_OK);
+        assert_string_equal(err.text, cases[i].message ? cases[i].message : "");
         assert_int_equal(ddl_option_check(table, &cases[i].thing, NULL), status);
     }
 }
@@ -366,7 +366,7 @@ static void command_line_aliases(void **state)
 {
     (void)state;
     static const struct {
-        const char *line, *sentence;
+        const char *line, *message;
         uint64_t every;
     } cases[] = {
         { "--interval 3", NULL, 3 },
@@ -388,9 +388,9 @@ static void command_line_aliases(void **state)
         struct ddl_error err = { 0 };
         char rest[200];
         assert_int_equal(parse(&t, cases[i].line, rest, sizeof rest, &err),
-                         cases[i].sentence ? DDL_E_USAGE : DDL_OK);
-        assert_string_equal(err.text, cases[i].sentence ? cases[i].sentence : "");
-        assert_true(cases[i].sentence || t.every == cases[i].every);
+                         cases[i].message ? DDL_E_USAGE : DDL_OK);
+        assert_string_equal(err.text, cases[i].message ? cases[i].message : "");
+        assert_true(cases[i].message || t.every == cases[i].every);
     }
 }
 
@@ -398,7 +398,7 @@ static void command_line_errors(void **state)
 {
     (void)state;
     static const struct {
-        const char *line, *sentence;
+        const char *line, *message;
     } cases[] = {
         { "--batch-cont 3", "unknown option '--batch-cont', did you mean '--batch-count'?" },
         { "--free-cuont=3", "unknown option '--free-cuont', did you mean '--free-count'?" },
@@ -418,7 +418,7 @@ static void command_line_errors(void **state)
         struct ddl_error err;
         char rest[200];
         assert_int_equal(parse(&t, cases[i].line, rest, sizeof rest, &err), DDL_E_USAGE);
-        assert_string_equal(err.text, cases[i].sentence);
+        assert_string_equal(err.text, cases[i].message);
     }
     char long_flag[500] = "--";
     memset(long_flag + 2, 'x', 400);

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-static void sentences_are_plain(void **state)
+static void messages_are_plain(void **state)
 {
     (void)state;
     struct ddl_error err;
@@ -73,7 +73,7 @@ static void statuses_have_names(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sentences_are_plain),
+        cmocka_unit_test(messages_are_plain),
         cmocka_unit_test(long_messages),
         cmocka_unit_test(escaped_text),
         cmocka_unit_test(statuses_have_names),

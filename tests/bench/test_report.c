@@ -68,7 +68,7 @@ static void changes(void **state)
     (void)state;
     static const struct {
         double before, spread_before, now, spread_now;
-        int verdict;
+        int outcome;
     } cases[] = {
         { 1, 0.1, 1, 0.1, DDL_BENCH_SAME },      { 1, 0.1, 1.14, 0.1, DDL_BENCH_SAME },
         { 1, 0.1, 1.15, 0.1, DDL_BENCH_SLOWER }, { 1, 0.1, 0.85, 0.1, DDL_BENCH_FASTER },
@@ -89,10 +89,10 @@ static void changes(void **state)
     add(old, "went", 4, 0);
     assert_int_equal(ddl_bench_compare(old, now, change), N + 2);
     for (size_t i = 0; i < N; i++)
-        assert_int_equal(change[i].verdict, cases[i].verdict);
-    assert_int_equal(change[N].verdict, DDL_BENCH_NEW);
+        assert_int_equal(change[i].outcome, cases[i].outcome);
+    assert_int_equal(change[N].outcome, DDL_BENCH_NEW);
     assert_true(isnan(change[N].before) && change[N].now == 3);
-    assert_int_equal(change[N + 1].verdict, DDL_BENCH_GONE);
+    assert_int_equal(change[N + 1].outcome, DDL_BENCH_GONE);
     assert_string_equal(change[N + 1].name, "went");
     free(old);
     free(now);

@@ -64,7 +64,7 @@ static void a_lossy_tokenizer_is_not_timed(void **state)
     ddl_tokenizer_free(gpt2);
 }
 
-static void what_is_missing_is_said(void **state)
+static void what_is_missing_is_reported(void **state)
 {
     (void)state;
     struct ddl_error err;
@@ -84,7 +84,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(text_is_timed),
         cmocka_unit_test(a_lossy_tokenizer_is_not_timed),
-        cmocka_unit_test(what_is_missing_is_said),
+        cmocka_unit_test(what_is_missing_is_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

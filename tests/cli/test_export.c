@@ -8,7 +8,7 @@
 
 #include <jansson.h>
 
-static void sentences(void **state)
+static void messages(void **state)
 {
     (void)state;
     static const struct refusal cases[] = {
@@ -58,7 +58,7 @@ static void sizes_are_read(void **state)
     assert_true(first > 3);
 }
 
-static void what_the_release_has_is_said(void **state)
+static void what_the_release_has_is_reported(void **state)
 {
     (void)state;
     static const struct {
@@ -291,9 +291,9 @@ static void hf_card_describes_the_run(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sentences),
+        cmocka_unit_test(messages),
         cmocka_unit_test(sizes_are_read),
-        cmocka_unit_test(what_the_release_has_is_said),
+        cmocka_unit_test(what_the_release_has_is_reported),
         cmocka_unit_test(extra_tensors_need_the_flag),
         cmocka_unit_test(hf_folders_of_all_models),
         cmocka_unit_test(hf_folder_of_rules_by_layer),

@@ -28,7 +28,7 @@ static struct ddl_config write_model(const char *folder)
 
 /* Above the weights: the program (its libraries, their tables), a tokenizer, the activations of 16 tokens and
  * their logits. (The sanitizers' memory is not the program's.) */
-static void weights_stand_in_memory_once(void **state)
+static void weights_are_in_memory_once(void **state)
 {
     (void)state;
 #ifdef DDL_SANITIZED
@@ -67,6 +67,6 @@ static void weights_stand_in_memory_once(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(weights_stand_in_memory_once) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(weights_are_in_memory_once) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

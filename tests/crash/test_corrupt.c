@@ -48,10 +48,10 @@ struct note {
     char text[2048];
 };
 
-static void keep_note(void *user, const char *sentence)
+static void keep_note(void *user, const char *message)
 {
     struct note *note = user;
-    snprintf(note->text, sizeof note->text, "%s", sentence);
+    snprintf(note->text, sizeof note->text, "%s", message);
 }
 
 /* The newest checkpoint is rejected with the name of the file, the one before is taken, with a note. */

@@ -12,25 +12,25 @@ static inline unsigned char *pack_gzip(const void *data, size_t size, size_t *pa
 {
     z_stream z = { 0 };
     assert_int_equal(deflateInit2(&z, 6, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY), Z_OK);
-    size_t room = deflateBound(&z, size) + 64;
-    unsigned char *out = malloc(room);
+    size_t capacity = deflateBound(&z, size) + 64;
+    unsigned char *out = malloc(capacity);
     assert_non_null(out);
     z.next_in = (unsigned char *)(uintptr_t)data;
     z.avail_in = (uInt)size;
     z.next_out = out;
-    z.avail_out = (uInt)room;
+    z.avail_out = (uInt)capacity;
     assert_int_equal(deflate(&z, Z_FINISH), Z_STREAM_END);
-    *packed = room - z.avail_out;
+    *packed = capacity - z.avail_out;
     deflateEnd(&z);
     return out;
 }
 
 static inline unsigned char *pack_zstd(const void *data, size_t size, size_t *packed)
 {
-    size_t room = ZSTD_compressBound(size);
-    unsigned char *out = malloc(room);
+    size_t capacity = ZSTD_compressBound(size);
+    unsigned char *out = malloc(capacity);
     assert_non_null(out);
-    *packed = ZSTD_compress(out, room, data, size, 3);
+    *packed = ZSTD_compress(out, capacity, data, size, 3);
     assert_false(ZSTD_isError(*packed));
     return out;
 }

@@ -344,7 +344,7 @@ static void any_number_of_threads(void **state)
 }
 
 /* Reads the indices of the documents in a folder's train or val shards, from their first word. */
-static size_t document_numbers(const char *pattern, size_t *numbers, size_t room)
+static size_t document_numbers(const char *pattern, size_t *numbers, size_t capacity)
 {
     struct ddl_error err;
     ddl_shards *shards;
@@ -365,7 +365,7 @@ static size_t document_numbers(const char *pattern, size_t *numbers, size_t room
             used += size;
         }
         text[used] = '\0';
-        assert_true(n < room);
+        assert_true(n < capacity);
         numbers[n++] = strtoul(text, NULL, 10);
     }
     ddl_shards_close(shards);

@@ -14,13 +14,13 @@ enum { N_PACKINGS = sizeof packings / sizeof *packings };
 
 /* Reads everything in blocks of at most `step` bytes. */
 static ddl_status read_all(const char *path, enum ddl_packing packing, size_t step, unsigned char *out,
-                           size_t room, size_t *size, struct ddl_error *err)
+                           size_t capacity, size_t *size, struct ddl_error *err)
 {
     struct ddl_source source;
     ddl_status status = ddl_source_open(&source, path, packing, NULL, err);
     *size = 0;
     for (size_t n = 1; !status && n > 0; *size += n) {
-        assert_true(*size + step <= room);
+        assert_true(*size + step <= capacity);
         status = ddl_source_read(&source, out + *size, step, &n, err);
         if (status)
             break;

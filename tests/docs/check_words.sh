@@ -2,9 +2,10 @@
 # check_words.sh: checks the wording of comments, strings and documents in the source tree:
 #
 #   - spelling, with codespell (skipped with a message if it is not installed); American spelling
-#   - banned terms: tests/docs/banned_terms.txt, one "term<TAB>use instead" per line. Terms are matched case-insensitively
-#     as whole words in comments and string literals of C files, in other source files, and in the prose of documents
-#     (not in fenced blocks, `code` and comments). Underscores and hyphens are part of a word, as is the extension of a file
+#   - banned terms: tests/docs/banned_terms.txt, one "term<TAB>use instead" per line, with a third field "identifiers" if the
+#     term is banned in identifiers only. Terms are matched case-insensitively as whole words in identifiers (divided at
+#     underscores), comments and string literals of C files, in other source files, and in the prose of documents
+#     (not in fenced blocks, `code` and comments). Outside of C identifiers, underscores and hyphens are part of a word, as is the extension of a file
 #     name; "stands for" is allowed.
 #   - lines of documents are at most 100 columns wide, except for tables, code and links
 #
@@ -33,9 +34,10 @@ export LC_ALL
 # shellcheck disable=SC2046
 awk -v terms="$here/banned_terms.txt" -v exemptions="$here/word_exemptions.txt" '
     function trim(s) { gsub(/^[ \t]+|[ \t]+$/, "", s); return s }
-    # The comments and string literals of a line of C; in_comment is kept from line to line.
+    # The comments and string literals of a line of C; sets identifiers to the rest, without underscores. in_comment is
+    # kept from line to line.
     function words_of_c(s,    out, at, c) {
-        out = ""
+        out = identifiers = ""
         while (s != "") {
             if (in_comment) {
                 at = index(s, "*/")
@@ -45,6 +47,7 @@ awk -v terms="$here/banned_terms.txt" -v exemptions="$here/word_exemptions.txt" 
                 in_comment = 0
             } else if (match(s, /"|\/\*|\/\/|\047/)) {
                 c = substr(s, RSTART, 1)
+                identifiers = identifiers " " substr(s, 1, RSTART - 1)
                 if (c == "/" && substr(s, RSTART, 2) == "//") return out " " substr(s, RSTART + 2)
                 s = substr(s, RSTART + (c == "/" ? 2 : 1))
                 if (c == "/") { in_comment = 1; continue }
@@ -52,9 +55,27 @@ awk -v terms="$here/banned_terms.txt" -v exemptions="$here/word_exemptions.txt" 
                 else match(s, /^([^\047\\]|\\.)*\047/)
                 if (RLENGTH < 0) return out
                 s = substr(s, RLENGTH + 1)
-            } else return out
+            } else {
+                identifiers = identifiers " " s
+                return out
+            }
         }
         return out
+    }
+    # Prints the first occurrence of term number i in a text, unless the line is exempt.
+    function find_term(i, text,    rest, at, before, after) {
+        rest = text
+        while ((at = index(rest, term[i])) > 0) {
+            before = at == 1 ? " " : substr(rest, at - 1, 1)
+            after = substr(rest, at + length(term[i]), 4)
+            if (before !~ /[a-z0-9_-]/ && after !~ /^([a-z0-9_-]|\.[a-z])/ &&
+                !(term[i] ~ /^stands?$/ && after ~ /^ for/)) {
+                if ((FILENAME "\t" trim($0)) in exempt) used[FILENAME "\t" trim($0)] = 1
+                else print FILENAME ":" FNR ": \"" term[i] "\": use " instead[i]
+                return
+            }
+            rest = substr(rest, at + length(term[i]))
+        }
     }
     BEGIN {
         while ((getline line < terms) > 0) {
@@ -62,6 +83,7 @@ awk -v terms="$here/banned_terms.txt" -v exemptions="$here/word_exemptions.txt" 
             split(line, field, "\t")
             term[++n_terms] = tolower(field[1])
             instead[n_terms] = field[2]
+            only[n_terms] = field[3] == "identifiers"
         }
         while ((getline line < exemptions) > 0)
             if (line !~ /^#/ && line != "") exempt[line] = 1
@@ -69,7 +91,12 @@ awk -v terms="$here/banned_terms.txt" -v exemptions="$here/word_exemptions.txt" 
     FNR == 1 { in_comment = fence = 0; kind = FILENAME ~ /\.([ch]|cpp|cuh?)$/ ? "c" : FILENAME ~ /\.md$/ ? "document" : "script" }
     {
         text = $0
-        if (kind == "c") text = words_of_c($0)
+        identifiers = ""
+        if (kind == "c") {
+            text = words_of_c($0)
+            gsub(/[^a-zA-Z0-9_]+/, ";", identifiers)
+            gsub(/_/, " ", identifiers)
+        }
         if (kind == "document") {
             if ($0 ~ /^ *```/) { fence = !fence; next }
             if (fence) next
@@ -90,19 +117,10 @@ awk -v terms="$here/banned_terms.txt" -v exemptions="$here/word_exemptions.txt" 
             gsub(/`[^`]*`/, " ", text)
         }
         lower = tolower(text)
+        names = tolower(identifiers)
         for (i = 1; i <= n_terms; i++) {
-            rest = lower
-            while ((at = index(rest, term[i])) > 0) {
-                before = at == 1 ? " " : substr(rest, at - 1, 1)
-                after = substr(rest, at + length(term[i]), 4)
-                if (before !~ /[a-z0-9_-]/ && after !~ /^([a-z0-9_-]|\.[a-z])/ &&
-                    !(term[i] ~ /^stands?$/ && after ~ /^ for/)) {
-                    if ((FILENAME "\t" trim($0)) in exempt) used[FILENAME "\t" trim($0)] = 1
-                    else print FILENAME ":" FNR ": \"" term[i] "\": use " instead[i]
-                    break
-                }
-                rest = substr(rest, at + length(term[i]))
-            }
+            if (!only[i]) find_term(i, lower)
+            if (names != "") find_term(i, names)
         }
     }
     END {

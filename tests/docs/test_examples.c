@@ -61,9 +61,9 @@ static void sweep_plans_runs(void **state)
     ddl_sweep_close(&sweep);
 }
 
-static void count_warning(void *user, const char *sentence)
+static void count_warning(void *user, const char *message)
 {
-    print_message("%s\n", sentence);
+    print_message("%s\n", message);
     ++*(size_t *)user;
 }
 
@@ -301,11 +301,11 @@ static void the_cases_verify(void **state)
 static void the_curves_recipe_is_one_of_a_case(void **state)
 {
     (void)state;
-    json_t *told = json_load_file(example_file("json recipe.json", "recipe.json"), 0, NULL);
+    json_t *found = json_load_file(example_file("json recipe.json", "recipe.json"), 0, NULL);
     json_t *real = json_load_file(source_path("tests/golden/curve-baseline/recipe.json"), 0, NULL);
-    assert_non_null(told);
-    assert_true(json_equal(told, real));
-    json_decref(told);
+    assert_non_null(found);
+    assert_true(json_equal(found, real));
+    json_decref(found);
     json_decref(real);
 }
 

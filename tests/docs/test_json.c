@@ -386,17 +386,17 @@ static void configuration(void **state)
     (void)state;
     struct markdown_table own = markdown_table(formats, "config.json");
     char *example = markdown_block(formats, "json config.json");
-    json_t *told = json_loads(example, JSON_REJECT_DUPLICATES, NULL);
-    assert_non_null(told);
+    json_t *found = json_loads(example, JSON_REJECT_DUPLICATES, NULL);
+    assert_non_null(found);
     json_t *one = load_json(scratch_path("one/config.json"));
     json_t *four = load_json(scratch_path("run/config.json"));
-    check_config_keys(told, &own, "the example of config.json");
+    check_config_keys(found, &own, "the example of config.json");
     check_config_keys(four, &own, "run/config.json");
-    check_same_keys(told, one);
-    check_same_keys(one, told);
+    check_same_keys(found, one);
+    check_same_keys(one, found);
     json_decref(one);
     json_decref(four);
-    json_decref(told);
+    json_decref(found);
     free(example);
     markdown_table_free(&own);
 }

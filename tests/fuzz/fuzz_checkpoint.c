@@ -53,10 +53,10 @@ static void fix_sums(const char *folder)
     json_decref(root);
 }
 
-static void note(void *user, const char *sentence)
+static void note(void *user, const char *message)
 {
     (void)user;
-    FUZZ_CHECK(*sentence != '\0');
+    FUZZ_CHECK(*message != '\0');
 }
 
 static void read_checkpoint(const char *path)

@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void warn(void *user, const char *sentence)
+static void warn(void *user, const char *message)
 {
     ++*(size_t *)user;
-    FUZZ_CHECK(*sentence && !strpbrk(sentence, "\n\r\033"));
+    FUZZ_CHECK(*message && !strpbrk(message, "\n\r\033"));
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -5,10 +5,10 @@
 
 #include <stdlib.h>
 
-static void warn(void *user, const char *sentence)
+static void warn(void *user, const char *message)
 {
     (void)user;
-    FUZZ_CHECK(*sentence != '\0');
+    FUZZ_CHECK(*message != '\0');
 }
 
 static void run(ddl_model *model)

@@ -43,7 +43,8 @@ struct result {
     uint64_t documents; /* also empty ones */
 };
 
-static void take_batch(struct result *r, const struct ddl_text_batch *batch, int32_t end_of_text, size_t room)
+static void take_batch(struct result *r, const struct ddl_text_batch *batch, int32_t end_of_text,
+                       size_t capacity)
 {
     if (!r->status)
         r->status = batch->status;
@@ -53,7 +54,7 @@ static void take_batch(struct result *r, const struct ddl_text_batch *batch, int
     for (size_t i = 0; i < batch->ids.n; i++) {
         size_t size;
         const char *bytes = ddl_tokenizer_bytes(fuzz_tokenizer(), batch->ids.ids[i], &size);
-        FUZZ_CHECK(bytes && (batch->ids.ids[i] == end_of_text || size <= room - r->size));
+        FUZZ_CHECK(bytes && (batch->ids.ids[i] == end_of_text || size <= capacity - r->size));
         if (batch->ids.ids[i] == end_of_text)
             continue;
         memcpy(r->text + r->size, bytes, size);
@@ -63,7 +64,7 @@ static void take_batch(struct result *r, const struct ddl_text_batch *batch, int
 
 /* The roles of a worker and of the writer, in one thread. The file is read in two ranges that meet at the
  * byte `cut`; 0: in one. */
-static struct result build(const char *path, bool json, size_t room, size_t cut)
+static struct result build(const char *path, bool json, size_t capacity, size_t cut)
 {
     char name[512];
     struct ddl_error err = { 0 };
@@ -76,7 +77,7 @@ static struct result build(const char *path, bool json, size_t room, size_t cut)
                                  .n_ranges = cut ? 2 : 1,
                                  .pipeline = &pipeline,
                                  .separator = separator };
-    struct result r = { .text = malloc(room + 1) };
+    struct result r = { .text = malloc(capacity + 1) };
     int32_t end_of_text = ddl_tokenizer_end_of_text(fuzz_tokenizer());
     pthread_t thread;
     bool end = false;
@@ -87,7 +88,7 @@ static struct result build(const char *path, bool json, size_t room, size_t cut)
         ddl_text_batch_encode(batch, fuzz_tokenizer(), end_of_text);
         ddl_pipeline_done(&pipeline, batch);
         FUZZ_CHECK(ddl_pipeline_next(&pipeline, 1000, &end) == batch && !end);
-        take_batch(&r, batch, end_of_text, room);
+        take_batch(&r, batch, end_of_text, capacity);
         ddl_pipeline_release(&pipeline);
     }
     pthread_join(thread, NULL);
@@ -116,9 +117,10 @@ static uint8_t *expand(const uint8_t *data, size_t *size)
 }
 
 /* Reads the file in two ranges. */
-static void check_ranges(const char *path, bool json, size_t room, size_t size, const struct result *whole)
+static void check_ranges(const char *path, bool json, size_t capacity, size_t size,
+                         const struct result *whole)
 {
-    struct result r = build(path, json, room, size > 1 ? 1 + size / 3 : 0);
+    struct result r = build(path, json, capacity, size > 1 ? 1 + size / 3 : 0);
     FUZZ_CHECK(r.status == whole->status);
     if (!r.status)
         FUZZ_CHECK(r.documents == whole->documents && r.size == whole->size &&
@@ -130,10 +132,10 @@ static void check(const uint8_t *data, size_t size)
 {
     (void)fuzz_tokenizer();
     const char *path = fuzz_file("input", data, size);
-    const size_t room = 4 * size + 16;
-    struct result text = build(path, false, size, 0), json = build(path, true, room, 0);
+    const size_t capacity = 4 * size + 16;
+    struct result text = build(path, false, size, 0), json = build(path, true, capacity, 0);
     check_ranges(path, false, size, size, &text);
-    check_ranges(path, true, room, size, &json);
+    check_ranges(path, true, capacity, size, &json);
     char *expected = malloc(size + 1);
     FUZZ_CHECK(expected != NULL);
     size_t n = expected_text((const char *)data, size, expected);

@@ -9,8 +9,8 @@ static void each(void *user, const struct ddl_verify_case *result)
 {
     (void)user;
     FUZZ_CHECK(result->path && result->kind && result->n_measures <= DDL_VERIFY_MEASURES);
-    FUZZ_CHECK(memchr(result->sentence, '\0', sizeof result->sentence));
-    FUZZ_CHECK(result->outcome != DDL_VERIFY_SKIP || result->sentence[0]);
+    FUZZ_CHECK(memchr(result->message, '\0', sizeof result->message));
+    FUZZ_CHECK(result->outcome != DDL_VERIFY_SKIP || result->message[0]);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

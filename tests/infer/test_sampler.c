@@ -99,12 +99,12 @@ static void top_k_are_the_largest(void **state)
     (void)state;
     enum { N = 100 };
     float z[N];
-    int32_t room[N];
+    int32_t buffer[N];
     for (uint64_t row = 0; row < 200; row++) {
         size_t k = 1 + row % N;
         for (size_t i = 0; i < N; i++)
             z[i] = (float)ddl_rng_below(row, i, 30) / 8;
-        const struct ddl_sampler s = { 1, k, 1, room };
+        const struct ddl_sampler s = { 1, k, 1, buffer };
         int32_t id = ddl_sampler_pick(&s, z, N, ddl_rng_uniform(row, 1000));
         size_t before = 0;
         for (int32_t i = 0; i < N; i++)

@@ -285,7 +285,7 @@ static void checks(void **state)
 {
     (void)state;
     static const struct {
-        const char *preset, *key, *text, *sentence;
+        const char *preset, *key, *text, *message;
     } cases[] = {
         { "ddl-cc", "vocab_size", "0", "vocab_size: 0 is out of range (1 to 2147483647)" },
         { "ddl-cc", "num_hidden_layers", "513", "num_hidden_layers: 513 is out of range (1 to 512)" },
@@ -340,13 +340,13 @@ static void checks(void **state)
         struct ddl_option open = *ddl_option_find(ddl_config_options(), cases[i].key);
         open.min = open.max = 0; /* put the bad value in as a program could */
         assert_ok(ddl_option_set(&open, &c, cases[i].text, "x", &err), err);
-        if (!cases[i].sentence) {
+        if (!cases[i].message) {
             assert_ok(ddl_config_check(&c, &err), err);
             continue;
         }
         assert_int_equal(ddl_config_check(&c, &err), DDL_E_USAGE);
-        if (strncmp(err.text, cases[i].sentence, strlen(cases[i].sentence)) != 0)
-            fail_msg("'%s', wanted '%s'", err.text, cases[i].sentence);
+        if (strncmp(err.text, cases[i].message, strlen(cases[i].message)) != 0)
+            fail_msg("'%s', wanted '%s'", err.text, cases[i].message);
     }
 }
 

@@ -35,11 +35,11 @@ struct warnings {
     char last[1024];
 };
 
-static void note(void *user, const char *sentence)
+static void note(void *user, const char *message)
 {
     struct warnings *w = user;
     w->n++;
-    snprintf(w->last, sizeof w->last, "%s", sentence);
+    snprintf(w->last, sizeof w->last, "%s", message);
 }
 
 /* Calls `law` with the name and the loaded configuration of every golden model. */
@@ -165,7 +165,7 @@ static void round_trip(void **state)
     saves_and_reads_back("512 rules", &c);
 }
 
-static void keys_stand_in_order(void **state)
+static void keys_are_in_order(void **state)
 {
     (void)state;
     static const char *const keys[] = {
@@ -379,7 +379,7 @@ static void writes_numbers_for_defaults(void **state)
 }
 
 /* What the two files of one configuration hold, key by key: none of ours in config.json, and none lost. */
-static void own_keys_stand_in_the_metadata(void **state)
+static void own_keys_are_in_the_metadata(void **state)
 {
     (void)state;
     static const char *const said[][2] = {
@@ -419,7 +419,7 @@ static void own_keys_stand_in_the_metadata(void **state)
     assert_int_equal(c.map, DDL_MAP_V);
 }
 
-static void bad_metadata_has_its_sentence(void **state)
+static void bad_metadata_has_its_message(void **state)
 {
     (void)state;
     static const struct {
@@ -456,7 +456,7 @@ static void release_form_errors(void **state)
 {
     (void)state;
     static const struct {
-        const char *name, *key, *sentence;
+        const char *name, *key, *message;
         int value;
     } cases[] = {
         { "ddl-tc", "ddl_value_channels",
@@ -486,8 +486,8 @@ static void release_form_errors(void **state)
         assert_int_equal(json_dump_file(root, scratch_path("release/config.json"), 0), 0);
         json_decref(root);
         assert_int_equal(ddl_config_load(&c, folder, NULL, NULL, &err), DDL_E_FORMAT);
-        if (!strstr(err.text, cases[i].sentence))
-            fail_msg("'%s', wanted '%s'", err.text, cases[i].sentence);
+        if (!strstr(err.text, cases[i].message))
+            fail_msg("'%s', wanted '%s'", err.text, cases[i].message);
     }
     const char *folder = stripped("ddl-tc", ours);
     unlink(scratch_path("release/model.safetensors"));
@@ -521,7 +521,7 @@ static void bad_files(void **state)
 {
     (void)state;
     static const struct {
-        const char *text, *sentence;
+        const char *text, *message;
     } cases[] = {
         { "", "config.json:1:0: not valid JSON: " },
         { "{\n\"vocab_size\": 97,\n oops }", "config.json:3:5: not valid JSON: " },
@@ -554,8 +554,8 @@ static void bad_files(void **state)
         struct warnings w = { 0 };
         struct ddl_error err;
         assert_int_equal(load_text(cases[i].text, &c, &w, &err), DDL_E_FORMAT);
-        if (!strstr(err.text, cases[i].sentence))
-            fail_msg("case %zu says '%s', wanted '%s'", i, err.text, cases[i].sentence);
+        if (!strstr(err.text, cases[i].message))
+            fail_msg("case %zu says '%s', wanted '%s'", i, err.text, cases[i].message);
         assert_int_equal(c.d_model, 5);
     }
     struct ddl_config c;
@@ -663,9 +663,9 @@ int main(void)
         cmocka_unit_test(release_form_errors),
         cmocka_unit_test(bad_files),
         cmocka_unit_test(warnings_and_aliases),
-        cmocka_unit_test(keys_stand_in_order),
-        cmocka_unit_test(own_keys_stand_in_the_metadata),
-        cmocka_unit_test(bad_metadata_has_its_sentence),
+        cmocka_unit_test(keys_are_in_order),
+        cmocka_unit_test(own_keys_are_in_the_metadata),
+        cmocka_unit_test(bad_metadata_has_its_message),
         cmocka_unit_test(switches_of_the_release),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -79,7 +79,7 @@ static void assert_gradients(const char *name, const ddl_model *model, const flo
     }
 }
 
-static ddl_workspace *room_for(const ddl_model *model, const struct ddl_batch *batch, int recompute)
+static ddl_workspace *workspace_for(const ddl_model *model, const struct ddl_batch *batch, int recompute)
 {
     const struct ddl_workspace_options options = {
         .batch = batch->B, .tokens = batch->T, .train = true, .recompute = (enum ddl_recompute)recompute
@@ -96,7 +96,7 @@ static ddl_workspace *room_for(const ddl_model *model, const struct ddl_batch *b
 static void compare(const char *name, ddl_model *model, const struct ddl_batch *batch, int recompute,
                     size_t passes, float odd)
 {
-    ddl_workspace *ws = room_for(model, batch, recompute);
+    ddl_workspace *ws = workspace_for(model, batch, recompute);
     size_t n = passes * ddl_model_size(model);
     float *expected = gradients_after(model, ws, batch, passes, (struct before){ false, odd });
     float *found = gradients_after(model, ws, batch, passes, (struct before){ true, odd });

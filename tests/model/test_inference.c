@@ -67,11 +67,12 @@ static void assert_in_steps(const float *x, const float *y, size_t rows, size_t 
     }
 }
 
-static void assert_reduced(const ddl_model *lean, const ddl_model *whole, enum ddl_precision precision)
+static void assert_reduced(const ddl_model *inference_only, const ddl_model *whole,
+                           enum ddl_precision precision)
 {
     for (size_t i = 0; i < ddl_model_n_params(whole); i++) {
         const struct ddl_param *param = ddl_model_param(whole, i);
-        float *x = values_of(whole, i), *y = values_of(lean, i);
+        float *x = values_of(whole, i), *y = values_of(inference_only, i);
         if (in_products(param) && precision == DDL_PRECISION_INT8)
             assert_in_steps(x, y, param->shape[0], param->shape[1]);
         for (size_t j = 0; in_products(param) && precision == DDL_PRECISION_BF16 && j < param->count; j++)
@@ -101,7 +102,7 @@ static void what_is_held(void **state)
         struct ddl_config config = config_of(&small_variants[k / N_REDUCED]);
         struct ddl_load_options options = { .precision = reduced[k % N_REDUCED] };
         const char *folder = scratch_path("whole");
-        ddl_model *whole, *lean, *loaded;
+        ddl_model *whole, *inference_only, *loaded;
         ddl_backend *backend;
         struct ddl_error err;
         assert_ok(ddl_backend_create(&backend, k % 4 < 2 ? "ref" : "cpu", 2, &err), err);
@@ -109,21 +110,22 @@ static void what_is_held(void **state)
         assert_ok(ddl_model_init(whole, 3, &err), err);
         assert_ok(ddl_file_make_dir(folder, &err), err);
         assert_ok(ddl_model_save(whole, folder, &err), err);
-        assert_ok(ddl_model_create_for_inference(&lean, &config, options.precision, backend, &err), err);
-        assert_ok(ddl_model_init(lean, 3, &err), err);
-        assert_int_equal(ddl_model_precision(lean), options.precision);
-        assert_reduced(lean, whole, options.precision);
+        assert_ok(ddl_model_create_for_inference(&inference_only, &config, options.precision, backend, &err),
+                  err);
+        assert_ok(ddl_model_init(inference_only, 3, &err), err);
+        assert_int_equal(ddl_model_precision(inference_only), options.precision);
+        assert_reduced(inference_only, whole, options.precision);
         assert_ok(ddl_model_load_with(&loaded, folder, backend, &options, &err), err);
-        assert_same_values(loaded, lean);
-        assert_ok(ddl_model_init(lean, 4, &err), err);
+        assert_same_values(loaded, inference_only);
+        assert_ok(ddl_model_init(inference_only, 4, &err), err);
         for (size_t i = 0; i < ddl_model_n_params(whole); i++) {
             float *values = values_of(whole, i);
-            ddl_model_write_param(lean, i, values);
+            ddl_model_write_param(inference_only, i, values);
             free(values);
         }
-        assert_same_values(loaded, lean);
+        assert_same_values(loaded, inference_only);
         ddl_model_free(loaded);
-        ddl_model_free(lean);
+        ddl_model_free(inference_only);
         ddl_model_free(whole);
         ddl_backend_free(backend);
     }
@@ -154,21 +156,22 @@ static void computes_as_a_whole_model(void **state)
     for (size_t k = 0; k < N_REDUCED * SMALL_VARIANTS; k++) {
         struct ddl_config config = config_of(&small_variants[k / N_REDUCED]);
         for (size_t b = 0; test_backend(b); b++) {
-            ddl_model *whole, *lean;
+            ddl_model *whole, *inference_only;
             ddl_backend *backend;
             struct ddl_error err;
             assert_ok(ddl_backend_create(&backend, test_backend(b), 2, &err), err);
-            assert_ok(ddl_model_create_for_inference(&lean, &config, reduced[k % N_REDUCED], backend, &err),
+            assert_ok(ddl_model_create_for_inference(&inference_only, &config, reduced[k % N_REDUCED],
+                                                     backend, &err),
                       err);
-            assert_ok(ddl_model_init(lean, 5, &err), err);
+            assert_ok(ddl_model_init(inference_only, 5, &err), err);
             assert_ok(ddl_model_create(&whole, &config, backend, &err), err);
             for (size_t i = 0; i < ddl_model_n_params(whole); i++) {
-                float *values = values_of(lean, i);
+                float *values = values_of(inference_only, i);
                 ddl_model_write_param(whole, i, values);
                 free(values);
             }
             assert_ok(ddl_model_set_precision(whole, reduced[k % N_REDUCED], &err), err);
-            float *found = logits_of(lean, &batch), *expected = logits_of(whole, &batch);
+            float *found = logits_of(inference_only, &batch), *expected = logits_of(whole, &batch);
             size_t n = batch.B * batch.T * V;
             if (reduced[k % N_REDUCED] == DDL_PRECISION_BF16)
                 assert_memory_equal(found, expected, n * sizeof *found);
@@ -177,7 +180,7 @@ static void computes_as_a_whole_model(void **state)
             free(found);
             free(expected);
             ddl_model_free(whole);
-            ddl_model_free(lean);
+            ddl_model_free(inference_only);
             ddl_backend_free(backend);
         }
     }
@@ -192,17 +195,17 @@ static struct {
     struct {
         void *block;
         size_t bytes;
-    } lent[64];
+    } allocated[64];
 } count;
 
 static void *counted_alloc(void *ctx, size_t bytes)
 {
     void *block = count.ops->alloc(ctx, bytes);
     for (size_t i = 0; i < 64; i++) {
-        if (count.lent[i].block)
+        if (count.allocated[i].block)
             continue;
-        count.lent[i].block = block;
-        count.lent[i].bytes = bytes;
+        count.allocated[i].block = block;
+        count.allocated[i].bytes = bytes;
         count.now += bytes;
         count.most = count.now > count.most ? count.now : count.most;
         return block;
@@ -214,9 +217,9 @@ static void *counted_alloc(void *ctx, size_t bytes)
 static void counted_free(void *ctx, void *block)
 {
     for (size_t i = 0; i < 64; i++) {
-        if (count.lent[i].block == block) {
-            count.now -= count.lent[i].bytes;
-            count.lent[i].block = NULL;
+        if (count.allocated[i].block == block) {
+            count.now -= count.allocated[i].bytes;
+            count.allocated[i].block = NULL;
             break;
         }
     }
@@ -224,7 +227,7 @@ static void counted_free(void *ctx, void *block)
 }
 
 /* Loading allocates the documented bytes of the weights, a line of padding per row, and a buffer. */
-static void memory_is_what_is_told(void **state)
+static void memory_is_as_reported(void **state)
 {
     (void)state;
     enum { PIECE_BYTES = (1 << 18) + (1 << 12) };
@@ -251,11 +254,11 @@ static void memory_is_what_is_told(void **state)
         counted.ops = &counting;
         memset(&count, 0, sizeof count);
         count.ops = backend->ops;
-        size_t told = ddl_config_weight_bytes(&config, options.precision, backend);
+        size_t reported = ddl_config_weight_bytes(&config, options.precision, backend);
         assert_ok(ddl_model_load_with(&model, folder, &counted, &options, &err), err);
-        assert_true(count.now >= told && count.now <= told + padding + (precision ? PIECE_BYTES : 0));
+        assert_true(count.now >= reported && count.now <= reported + padding + (precision ? PIECE_BYTES : 0));
         assert_true(count.most == count.now);
-        assert_true((double)told < bytes_a_weight[precision] * (double)numbers * 1.2 + 4000);
+        assert_true((double)reported < bytes_a_weight[precision] * (double)numbers * 1.2 + 4000);
         ddl_model_free(model);
         assert_int_equal(count.now, 0);
         ddl_backend_free(backend);
@@ -351,8 +354,8 @@ static void refused_choices(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_held),           cmocka_unit_test(computes_as_a_whole_model),
-        cmocka_unit_test(memory_is_what_is_told), cmocka_unit_test(refusals),
+        cmocka_unit_test(what_is_held),          cmocka_unit_test(computes_as_a_whole_model),
+        cmocka_unit_test(memory_is_as_reported), cmocka_unit_test(refusals),
         cmocka_unit_test(refused_choices),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -242,7 +242,7 @@ static void paper_sizes(void **state)
 }
 
 /* The error message of a call that must fail. */
-#define assert_sentence(call, status, part)                                                                  \
+#define assert_message(call, status, part)                                                                   \
     do {                                                                                                     \
         struct ddl_error err_ = { 0 };                                                                       \
         struct ddl_error *err = &err_;                                                                       \
@@ -259,22 +259,22 @@ static void bad_batches_are_refused(void **state)
     struct ddl_loss loss;
     small_model_make(&f, "ref", &config, DDL_PRECISION_F32);
     f.tokens[3] = 31;
-    assert_sentence(ddl_model_loss(f.model, f.ws, &f.batch, &loss, NULL, err), DDL_E_USAGE,
-                    "token 3 of sequence 0 is 31, the vocabulary has 31");
+    assert_message(ddl_model_loss(f.model, f.ws, &f.batch, &loss, NULL, err), DDL_E_USAGE,
+                   "token 3 of sequence 0 is 31, the vocabulary has 31");
     f.tokens[3] = 0;
     f.targets[10] = -2;
-    assert_sentence(ddl_model_loss(f.model, f.ws, &f.batch, &loss, NULL, err), DDL_E_USAGE,
-                    "target 1 of sequence 1 is -2");
+    assert_message(ddl_model_loss(f.model, f.ws, &f.batch, &loss, NULL, err), DDL_E_USAGE,
+                   "target 1 of sequence 1 is -2");
     f.targets[10] = 0;
     struct ddl_batch large = { SMALL_B + 1, SMALL_T, f.tokens, f.targets };
-    assert_sentence(ddl_model_loss(f.model, f.ws, &large, &loss, NULL, err), DDL_E_USAGE,
-                    "the workspace holds 2 x 9");
+    assert_message(ddl_model_loss(f.model, f.ws, &large, &loss, NULL, err), DDL_E_USAGE,
+                   "the workspace holds 2 x 9");
     float logits[31];
-    assert_sentence(ddl_model_logits(f.model, f.ws, &f.batch, SMALL_T + 1, logits, err), DDL_E_USAGE,
-                    "the last 10 positions");
+    assert_message(ddl_model_logits(f.model, f.ws, &f.batch, SMALL_T + 1, logits, err), DDL_E_USAGE,
+                   "the last 10 positions");
     struct ddl_batch untargeted = { SMALL_B, SMALL_T, f.tokens, NULL };
-    assert_sentence(ddl_model_loss(f.model, f.ws, &untargeted, &loss, NULL, err), DDL_E_USAGE,
-                    "needs targets");
+    assert_message(ddl_model_loss(f.model, f.ws, &untargeted, &loss, NULL, err), DDL_E_USAGE,
+                   "needs targets");
     ddl_workspace *ws;
     ddl_session *session;
     struct ddl_error made;
@@ -282,23 +282,23 @@ static void bad_batches_are_refused(void **state)
                                    &(struct ddl_workspace_options){ .batch = SMALL_B, .tokens = SMALL_T },
                                    &made),
               made);
-    assert_sentence(ddl_model_backward(f.model, ws, &f.batch, 1, &loss, err), DDL_E_USAGE,
-                    "a workspace for training");
+    assert_message(ddl_model_backward(f.model, ws, &f.batch, 1, &loss, err), DDL_E_USAGE,
+                   "a workspace for training");
     int32_t ranks[SMALL_B * SMALL_T];
-    assert_sentence(
+    assert_message(
         ddl_model_scores(f.model, ws, &f.batch, &loss, &(struct ddl_row_scores){ .ranks = ranks }, err),
         DDL_E_USAGE, "need a workspace with ranks");
     ddl_workspace_free(ws);
-    assert_sentence(
+    assert_message(
         ddl_workspace_create(
             &ws, f.model,
             &(struct ddl_workspace_options){ .batch = 1, .tokens = 4, .train = true, .ranks = true }, err),
         DDL_E_USAGE, "expected a workspace without train");
-    assert_sentence(
+    assert_message(
         ddl_workspace_create(&ws, f.model,
                              &(struct ddl_workspace_options){ .batch = 1, .tokens = 17, .train = true }, err),
         DDL_E_USAGE, "the model's context is 16");
-    assert_sentence(
+    assert_message(
         ddl_session_create(&session, f.model, &(struct ddl_session_options){ .slots = 1, .tokens = 17 }, err),
         DDL_E_USAGE, "expected 1 to 16 (the model's context), found 17");
     small_model_free(&f);

@@ -69,10 +69,10 @@ static void round_trip(void **state)
     }
 }
 
-static void no_warning(void *user, const char *sentence)
+static void no_warning(void *user, const char *message)
 {
     (void)user;
-    fail_msg("warned: %s", sentence);
+    fail_msg("warned: %s", message);
 }
 
 static void every_golden_model_loads(void **state)
@@ -212,7 +212,7 @@ static void every_float_dtype(void **state)
     ddl_model_free(model);
 }
 
-static void each_mismatch_has_its_sentence(void **state)
+static void each_mismatch_has_its_message(void **state)
 {
     (void)state;
     static const struct {
@@ -289,12 +289,12 @@ static void claims_of_a_configuration(void **state)
     ddl_model_free(model);
 }
 
-static void keep_warning(void *user, const char *sentence)
+static void keep_warning(void *user, const char *message)
 {
-    snprintf(user, 512, "%s", sentence);
+    snprintf(user, 512, "%s", message);
 }
 
-static void extra_tensors_are_ignored_where_asked(void **state)
+static void extra_tensors_are_ignored_on_request(void **state)
 {
     (void)state;
     ddl_model *model = tiny_model("ddl-cc", 31, 0, backend), *found;
@@ -528,8 +528,8 @@ int main(void)
         cmocka_unit_test(round_trip),
         cmocka_unit_test(every_golden_model_loads),
         cmocka_unit_test(every_float_dtype),
-        cmocka_unit_test(each_mismatch_has_its_sentence),
-        cmocka_unit_test(extra_tensors_are_ignored_where_asked),
+        cmocka_unit_test(each_mismatch_has_its_message),
+        cmocka_unit_test(extra_tensors_are_ignored_on_request),
         cmocka_unit_test(the_embedding_may_be_called_lm_head),
         cmocka_unit_test(files_of_pytorch_load),
         cmocka_unit_test(model_args_replace_config_json),

@@ -231,13 +231,13 @@ static float *decoded(struct small_model *f, size_t piece, enum ddl_cache_form f
     return logits;
 }
 
-/* A model in that precision, with float32 values too or (`lean`) without them. */
+/* A model in that precision, with float32 values too or (`inference_only`) without them. */
 static void make_reduced(struct small_model *f, const char *backend, const struct ddl_config *config,
-                         enum ddl_precision precision, bool lean)
+                         enum ddl_precision precision, bool inference_only)
 {
     struct ddl_error err;
     small_model_make(f, backend, config, DDL_PRECISION_F32);
-    if (!lean) {
+    if (!inference_only) {
         assert_ok(ddl_model_set_precision(f->model, precision, &err), err);
         return;
     }
@@ -250,10 +250,10 @@ static void make_reduced(struct small_model *f, const char *backend, const struc
 
 /* Logits of one variant in one precision: free each. */
 static float *decoded_on(const char *backend, const struct ddl_config *config, enum ddl_precision precision,
-                         bool lean, size_t piece, enum ddl_cache_form form)
+                         bool inference_only, size_t piece, enum ddl_cache_form form)
 {
     struct small_model f;
-    make_reduced(&f, backend, config, precision, lean);
+    make_reduced(&f, backend, config, precision, inference_only);
     float *logits = decoded(&f, piece, form);
     small_model_free(&f);
     return logits;
@@ -263,18 +263,20 @@ static float *decoded_on(const char *backend, const struct ddl_config *config, e
 static const double float32_limit = 1e-5;
 
 /* Decoding token by token (products of few rows) and in pieces against the whole pass on ref, for inference
- * alone (`lean`) too. Where numbers are rounded to bfloat16, by products or by the cache (`form`), errors are
- * judged by the error of the same on ref: base/noise.h. Eight-bit weights are the same on both backends. */
-static void decoding_of_variant(size_t i, enum ddl_precision precision, bool lean, enum ddl_cache_form form)
+ * alone (`inference_only`) too. Where numbers are rounded to bfloat16, by products or by the cache (`form`),
+ * errors are judged by the error of the same on ref: base/noise.h. Eight-bit weights are the same on both
+ * backends. */
+static void decoding_of_variant(size_t i, enum ddl_precision precision, bool inference_only,
+                                enum ddl_cache_form form)
 {
     struct ddl_config config = variant_config(&small_variants[i]);
     size_t n = SMALL_B * SMALL_T * config.vocab_size;
     bool rounds = precision == DDL_PRECISION_BF16 || form == DDL_CACHE_BF16;
     enum ddl_precision unrounded = precision == DDL_PRECISION_BF16 ? DDL_PRECISION_F32 : precision;
-    float *exact = decoded_on("ref", &config, unrounded, lean, SMALL_T, DDL_CACHE_F32);
+    float *exact = decoded_on("ref", &config, unrounded, inference_only, SMALL_T, DDL_CACHE_F32);
     for (size_t piece = SMALL_T; piece >= 1; piece = piece > 1 ? piece / 4 : 0) {
-        float *ref = decoded_on("ref", &config, precision, lean, piece, form);
-        float *cpu = decoded_on("cpu", &config, precision, lean, piece, form);
+        float *ref = decoded_on("ref", &config, precision, inference_only, piece, form);
+        float *cpu = decoded_on("cpu", &config, precision, inference_only, piece, form);
         struct ddl_noise noise = ddl_noise_measure(1, &(struct ddl_noise_tensor){ n, cpu, ref, exact });
         double error =
             rounds ? noise.one : fmax(relative_error(n, cpu, exact), relative_error(n, ref, exact));
@@ -293,13 +295,13 @@ static void decoding_on_isa(const char *isa)
 {
     static size_t cases;
     (void)isa;
-    for (int lean = 0; lean < 2; lean++) {
+    for (int inference_only = 0; inference_only < 2; inference_only++) {
         for (size_t i = 0; i < SMALL_VARIANTS; i++) {
             for (int precision = DDL_PRECISION_F32; precision <= DDL_PRECISION_INT8; precision++) {
                 if (test_takes(cases++, 5))
-                    decoding_of_variant(i, (enum ddl_precision)precision, lean, DDL_CACHE_F32);
+                    decoding_of_variant(i, (enum ddl_precision)precision, inference_only, DDL_CACHE_F32);
                 if (test_takes(cases++, 5))
-                    decoding_of_variant(i, (enum ddl_precision)precision, lean, DDL_CACHE_BF16);
+                    decoding_of_variant(i, (enum ddl_precision)precision, inference_only, DDL_CACHE_BF16);
             }
         }
     }

@@ -69,7 +69,7 @@ static void look(void *user, const struct ddl_place *place, const float *x)
 static void watch_model(ddl_backend *backend, const struct ddl_config *config, enum ddl_precision precision,
                         int recompute, struct watch *watch)
 {
-    const struct ddl_workspace_options room = {
+    const struct ddl_workspace_options options = {
         .batch = B, .tokens = T, .train = true, .recompute = (enum ddl_recompute)recompute
     };
     struct ddl_error err;
@@ -84,7 +84,7 @@ static void watch_model(ddl_backend *backend, const struct ddl_config *config, e
     assert_ok(ddl_model_enable_grad(model, &err), err);
     assert_ok(ddl_model_set_precision(model, precision, &err), err);
     for (int probed = 0; probed < 2; probed++) { /* a workspace each: it starts as NaN */
-        assert_ok(ddl_workspace_create(&ws, model, &room, &err), err);
+        assert_ok(ddl_workspace_create(&ws, model, &options, &err), err);
         if (probed)
             ddl_workspace_set_probe(ws, &probe);
         ddl_model_zero_grad(model);

@@ -177,7 +177,7 @@ static void each_case(void *user, const struct ddl_verify_case *result)
     size_t *failed = user;
     if (result->outcome != DDL_VERIFY_FAIL)
         return;
-    print_error("%s: %s\n", result->path, result->sentence);
+    print_error("%s: %s\n", result->path, result->message);
     ++*failed;
 }
 

@@ -241,24 +241,24 @@ static void products_of_halves(void **state)
     sweep(&(struct sweep){ .name = "products of bfloat16", .run = halves });
 }
 
-struct verdict {
+struct outcome {
     uint64_t *digest;
-    char sentence[1024];
+    char message[1024];
 };
 
 static void add_case(void *user, const struct ddl_verify_case *r)
 {
-    struct verdict *v = user;
+    struct outcome *v = user;
     *v->digest = digest_add(*v->digest + (uint64_t)r->outcome, r->path, strlen(r->path));
     if (r->outcome == DDL_VERIFY_FAIL)
-        snprintf(v->sentence, sizeof v->sentence, "%s", r->sentence);
+        snprintf(v->message, sizeof v->message, "%s", r->message);
 }
 
 /* A case that could not be run has failed and says why; a case that ran must have passed. */
 static ddl_status verify(void *user, uint64_t *digest, struct ddl_error *err)
 {
     const char *const path = user;
-    struct verdict v = { .digest = digest };
+    struct outcome v = { .digest = digest };
     struct ddl_verify_config k = ddl_verify_defaults();
     struct ddl_verify_totals totals;
     snprintf(k.backend, sizeof k.backend, "cpu");
@@ -267,7 +267,7 @@ static ddl_status verify(void *user, uint64_t *digest, struct ddl_error *err)
     ddl_status status = ddl_verify_run(&k, &path, 1, add_case, &v, &totals, err);
     if (!status && totals.failed)
         status =
-            ddl_error_set(err, strstr(v.sentence, "emory") ? DDL_E_MEMORY : DDL_E_NUMERIC, "%s", v.sentence);
+            ddl_error_set(err, strstr(v.message, "emory") ? DDL_E_MEMORY : DDL_E_NUMERIC, "%s", v.message);
     return status;
 }
 

@@ -113,9 +113,9 @@ static int stop_after(void *user)
     return ++s->calls == s->after;
 }
 
-static void count_note(void *user, const char *sentence)
+static void count_note(void *user, const char *message)
 {
-    assert_true(strlen(sentence) > 0);
+    assert_true(strlen(message) > 0);
     ((struct stopper *)user)->notes++;
 }
 

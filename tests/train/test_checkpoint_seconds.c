@@ -60,12 +60,12 @@ static int watch_step(void *user)
     return 0;
 }
 
-static void count_note(void *user, const char *sentence)
+static void count_note(void *user, const char *message)
 {
     struct watch *w = user;
     w->notes++;
-    assert_null(strstr(sentence, "by time"));
-    assert_null(strstr(sentence, " was '"));
+    assert_null(strstr(message, "by time"));
+    assert_null(strstr(message, " was '"));
 }
 
 static void run_watched(const struct ddl_train_config *t, struct watch *w)
@@ -256,10 +256,10 @@ static int limit_file_size(void *user)
     return 0;
 }
 
-static void count_failure(void *user, const char *sentence)
+static void count_failure(void *user, const char *message)
 {
     struct small_disk *disk = user;
-    disk->failures += strncmp(sentence, "step 1: no checkpoint by time: ", 31) == 0;
+    disk->failures += strncmp(message, "step 1: no checkpoint by time: ", 31) == 0;
 }
 
 /* One that cannot be written is reported, and leaves nothing behind. */

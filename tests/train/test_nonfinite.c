@@ -26,7 +26,7 @@ struct setup {
 static void set_up_in(struct setup *s, ddl_backend *backend, const struct ddl_config *config,
                       enum ddl_precision precision, int recompute)
 {
-    const struct ddl_workspace_options room = {
+    const struct ddl_workspace_options options = {
         .batch = B, .tokens = T, .train = true, .recompute = (enum ddl_recompute)recompute
     };
     struct ddl_error err;
@@ -36,7 +36,7 @@ static void set_up_in(struct setup *s, ddl_backend *backend, const struct ddl_co
     assert_ok(ddl_model_enable_grad(s->model, &err), err);
     assert_ok(ddl_model_set_precision(s->model, precision, &err), err);
     assert_ok(ddl_optim_create(&s->optim, s->model, &optim, &err), err);
-    assert_ok(ddl_workspace_create(&s->ws, s->model, &room, &err), err);
+    assert_ok(ddl_workspace_create(&s->ws, s->model, &options, &err), err);
     for (int32_t i = 0; i < MICRO * ROWS; i++) {
         s->tokens[i] = i * 7 % RARE;
         s->targets[i] = (i * 7 + 3) % RARE;

@@ -37,10 +37,10 @@ struct damage {
     bool named;
 };
 
-static void keep_damage(void *user, const char *sentence)
+static void keep_damage(void *user, const char *message)
 {
     struct damage *damage = user;
-    damage->named = damage->named || (strstr(sentence, damage->file) && strstr(sentence, "continuing from"));
+    damage->named = damage->named || (strstr(message, damage->file) && strstr(message, "continuing from"));
 }
 
 static void keep_change(void *user, const char *message)
@@ -352,9 +352,9 @@ static void keeps_the_best(void **state)
     }
 }
 
-static void keep_last_note(void *user, const char *sentence)
+static void keep_last_note(void *user, const char *message)
 {
-    snprintf(user, 1024, "%s", sentence);
+    snprintf(user, 1024, "%s", message);
 }
 
 /* Killed after its last checkpoint and before the model; before its first; with metrics.jsonl cut. */
@@ -519,7 +519,7 @@ static void says_what_is_wrong_first(void **state)
 
 /* Any byte of any file of the newest checkpoint turned, or any file cut or lost: the one before it is taken,
  * and the note names the damaged file. Where both are damaged, so is the run. */
-static void passes_over_damage(void **state)
+static void skips_damage(void **state)
 {
     (void)state;
     static const char *const files[] = { "state.json", "config.json", "model.safetensors",
@@ -834,7 +834,7 @@ int main(void)
         cmocka_unit_test(a_computed_head_dim_is_the_runs),
         cmocka_unit_test(reads_former_names),
         cmocka_unit_test(takes_text_along),
-        cmocka_unit_test(passes_over_damage),
+        cmocka_unit_test(skips_damage),
         cmocka_unit_test(damage_does_not_count),
         cmocka_unit_test(heads_wider_than_the_model),
         cmocka_unit_test(says_what_does_not_fit),

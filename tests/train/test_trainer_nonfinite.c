@@ -232,19 +232,20 @@ static void the_replay_fails(void **state)
 }
 
 /* What a run says of spikes. */
-struct told {
+struct reported {
     size_t skipped, shifted;
 };
 
-static void listen(void *user, const char *sentence)
+static void listen(void *user, const char *message)
 {
-    struct told *told = user;
-    told->skipped += strstr(sentence, "deviations above the mean") && strstr(sentence, ": skipped (") ? 1 : 0;
-    told->shifted += strstr(sentence, "has shifted from") ? 1 : 0;
+    struct reported *reported = user;
+    reported->skipped +=
+        strstr(message, "deviations above the mean") && strstr(message, ": skipped (") ? 1 : 0;
+    reported->shifted += strstr(message, "has shifted from") ? 1 : 0;
 }
 
 /* Lines of metrics.jsonl that say so. */
-static size_t skips_told(const char *out)
+static size_t skips_reported(const char *out)
 {
     size_t n = 0;
     char *lines = read_file(file_in(out, "metrics.jsonl"), NULL);
@@ -387,25 +388,26 @@ static void spikes_resume_bit_for_bit(void **state)
     } cases[] = { { "cpu", 7, 14 }, { "ref", 11, 12 } };
     for (size_t i = 0; i < 2; i++) {
         struct ddl_error err;
-        struct told told = { 0 };
-        struct ddl_train_callbacks watch = { .user = &told, .note = listen };
+        struct reported reported = { 0 };
+        struct ddl_train_callbacks watch = { .user = &reported, .note = listen };
         struct ddl_train_config whole = spiky_run(cases[i].backend, "whole");
         assert_ok(ddl_train_run(&whole, &watch, NULL, &err), err);
-        assert_true(told.skipped >= 3 && told.shifted >= 1);
+        assert_true(reported.skipped >= 3 && reported.shifted >= 1);
         for (int stop = cases[i].first; stop < cases[i].last; stop++) {
             struct ddl_train_config parts = spiky_run(cases[i].backend, "parts");
             assert_int_equal(run_until(&parts, stop, NULL, &err), DDL_E_INTERRUPTED);
             parts.resume = true;
             assert_ok(ddl_train_run(&parts, NULL, NULL, &err), err);
             assert_same_checkpoint(whole.out, parts.out, "checkpoint-20");
-            assert_int_equal(skips_told(whole.out), told.skipped); /* on lines of their own, logged or not */
-            assert_int_equal(skips_told(parts.out), told.skipped);
+            assert_int_equal(skips_reported(whole.out),
+                             reported.skipped); /* on lines of their own, logged or not */
+            assert_int_equal(skips_reported(parts.out), reported.skipped);
         }
     }
 }
 
 /* If the dump cannot be written, the error message has the reason, and the state is saved. */
-static void no_room_for_a_dump(void **state)
+static void no_space_for_a_dump(void **state)
 {
     (void)state;
     struct ddl_error err;
@@ -478,7 +480,7 @@ int main(void)
         cmocka_unit_test(an_update_that_overflows),
         cmocka_unit_test(a_rate_too_high),
         cmocka_unit_test(spikes_resume_bit_for_bit),
-        cmocka_unit_test(no_room_for_a_dump),
+        cmocka_unit_test(no_space_for_a_dump),
         cmocka_unit_test(a_window_is_not_trusted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -10,7 +10,7 @@
 
 enum { V = 31 };
 
-struct told {
+struct reported {
     struct ddl_verify_totals totals;
     struct ddl_verify_case cases[4]; /* their pointers are invalid */
     char backends[4][8];
@@ -19,21 +19,22 @@ struct told {
 
 static void note(void *user, const struct ddl_verify_case *r)
 {
-    struct told *told = user;
-    assert_true(told->n < 4);
-    snprintf(told->backends[told->n], sizeof told->backends[0], "%s", r->backend ? r->backend : "");
+    struct reported *reported = user;
+    assert_true(reported->n < 4);
+    snprintf(reported->backends[reported->n], sizeof reported->backends[0], "%s",
+             r->backend ? r->backend : "");
     if (r->outcome != DDL_VERIFY_SKIP)
         assert_string_equal(r->kind, "trouble");
-    told->cases[told->n++] = *r;
+    reported->cases[reported->n++] = *r;
 }
 
-static struct told verify(const char *path)
+static struct reported verify(const char *path)
 {
     struct ddl_verify_config config = ddl_verify_defaults();
-    struct told told = { 0 };
+    struct reported reported = { 0 };
     struct ddl_error err;
-    assert_ok(ddl_verify_run(&config, &path, 1, note, &told, &told.totals, &err), err);
-    return told;
+    assert_ok(ddl_verify_run(&config, &path, 1, note, &reported, &reported.totals, &err), err);
+    return reported;
 }
 
 /* A model folder whose parameter has one bad number, or `factor` times its own. */
@@ -92,20 +93,20 @@ static void happens_again_on_every_backend(void **state)
          i++) { /* each choice of recompute meets each backend */
         const char *start =
             start_folder("start", cases[i / 2].parameter, cases[i / 2].factor, cases[i / 2].bad);
-        struct told told = verify(dump_of(start, backends[i % 2], (int)(i % DDL_RECOMPUTES)));
-        assert_int_equal(told.totals.passed, 2);
-        assert_int_equal(told.totals.failed + told.totals.skipped, 0);
+        struct reported reported = verify(dump_of(start, backends[i % 2], (int)(i % DDL_RECOMPUTES)));
+        assert_int_equal(reported.totals.passed, 2);
+        assert_int_equal(reported.totals.failed + reported.totals.skipped, 0);
         for (size_t k = 0; k < 2; k++) {
-            bool own = strcmp(told.backends[k], backends[i % 2]) == 0;
-            if (strncmp(told.cases[k].sentence, cases[i / 2].says, strlen(cases[i / 2].says)) != 0)
-                fail_msg("%s of %s: %s", told.backends[k], backends[i % 2], told.cases[k].sentence);
+            bool own = strcmp(reported.backends[k], backends[i % 2]) == 0;
+            if (strncmp(reported.cases[k].message, cases[i / 2].says, strlen(cases[i / 2].says)) != 0)
+                fail_msg("%s of %s: %s", reported.backends[k], backends[i % 2], reported.cases[k].message);
             if (own)
-                assert_non_null(strstr(told.cases[k].sentence, "; as in the run"));
+                assert_non_null(strstr(reported.cases[k].message, "; as in the run"));
             if (cases[i / 2].bad != 0)
                 assert_non_null(
-                    strstr(told.cases[k].sentence, isnan(cases[i / 2].bad)
-                                                       ? "was not finite before the step (1 NaN and 0"
-                                                       : "was not finite before the step (0 NaN and 1"));
+                    strstr(reported.cases[k].message, isnan(cases[i / 2].bad)
+                                                          ? "was not finite before the step (1 NaN and 0"
+                                                          : "was not finite before the step (0 NaN and 1"));
         }
     }
 }
@@ -116,9 +117,9 @@ static void is_found_in_the_folder_of_its_run(void **state)
     (void)state;
     dump_of(start_folder("start", "transformer.h.0.mlp.c_fc1.weight", 1e38f, 0), "cpu",
             DDL_RECOMPUTE_ELEMENTWISE);
-    struct told told = verify(scratch_path("run"));
-    assert_int_equal(told.totals.passed, 2);
-    assert_int_equal(told.totals.skipped, 1); /* checkpoint-0 */
+    struct reported reported = verify(scratch_path("run"));
+    assert_int_equal(reported.totals.passed, 2);
+    assert_int_equal(reported.totals.skipped, 1); /* checkpoint-0 */
 }
 
 static void fails_where_all_is_finite(void **state)
@@ -132,22 +133,23 @@ static void fails_where_all_is_finite(void **state)
     snprintf(command, sizeof command, "cp '%s/model.safetensors' '%s/checksums.json' '%s/'", healthy, healthy,
              dump);
     assert_int_equal(run_command(command, command, 1), 0);
-    struct told told = verify(dump);
-    assert_int_equal(told.totals.failed, 2);
+    struct reported reported = verify(dump);
+    assert_int_equal(reported.totals.failed, 2);
     for (size_t k = 0; k < 2; k++)
         assert_non_null(
-            strstr(told.cases[k].sentence,
+            strstr(reported.cases[k].message,
                    "step 1: everything is finite here; the run, on cpu: first in layer 2, attn: kn"));
     /* Bad elsewhere: on the backend of the run that is not what happened, on another it may be. */
     const char *other = start_folder("other", "transformer.h.0.ln_1.weight", 1, NAN);
     snprintf(command, sizeof command, "cp '%s/model.safetensors' '%s/checksums.json' '%s/'", other, other,
              dump);
     assert_int_equal(run_command(command, command, 1), 0);
-    told = verify(dump);
+    reported = verify(dump);
     for (size_t k = 0; k < 2; k++) {
-        assert_int_equal(told.cases[k].outcome == DDL_VERIFY_FAIL, strcmp(told.backends[k], "cpu") == 0);
-        assert_non_null(strstr(told.cases[k].sentence, "step 1: first in layer 0, attn: ctx"));
-        assert_non_null(strstr(told.cases[k].sentence, "; the run, on cpu: first in layer 2, attn: kn"));
+        assert_int_equal(reported.cases[k].outcome == DDL_VERIFY_FAIL,
+                         strcmp(reported.backends[k], "cpu") == 0);
+        assert_non_null(strstr(reported.cases[k].message, "step 1: first in layer 0, attn: ctx"));
+        assert_non_null(strstr(reported.cases[k].message, "; the run, on cpu: first in layer 2, attn: kn"));
     }
 }
 
@@ -175,9 +177,9 @@ static void broken_dumps_fail(void **state)
         assert_int_equal(remove(path), 0);
         write_file(path, bytes, i % 2 ? size / 2 : 0);
         free(bytes);
-        struct told told = verify(dump);
-        assert_int_equal(told.totals.failed, 2);
-        assert_non_null(strstr(told.cases[0].sentence, cases[i / 2].says));
+        struct reported reported = verify(dump);
+        assert_int_equal(reported.totals.failed, 2);
+        assert_non_null(strstr(reported.cases[0].message, cases[i / 2].says));
     }
 }
 

@@ -33,7 +33,7 @@ static struct path kept(const char *path)
 /* --- running ------------------------------------------------------------------------------------------ */
 
 /* The report of a run, and its last failure as text. */
-struct told {
+struct reported {
     struct ddl_verify_totals totals;
     struct ddl_verify_case last; /* its pointers are invalid    */
     char kinds[512];             /* "model:fail operator:pass " */
@@ -43,24 +43,24 @@ struct told {
 static void note(void *user, const struct ddl_verify_case *r)
 {
     static const char *const outcomes[] = { "pass", "fail", "skip" };
-    struct told *told = user;
-    told->last = *r;
-    size_t used = strlen(told->kinds);
-    snprintf(told->kinds + used, sizeof told->kinds - used, "%s:%s ", r->kind, outcomes[r->outcome]);
+    struct reported *reported = user;
+    reported->last = *r;
+    size_t used = strlen(reported->kinds);
+    snprintf(reported->kinds + used, sizeof reported->kinds - used, "%s:%s ", r->kind, outcomes[r->outcome]);
     for (size_t i = 0; i < r->n_measures; i++) {
         if (!(r->measures[i].error <= r->measures[i].limit))
-            snprintf(told->worst, sizeof told->worst, "%s", r->measures[i].tensor);
+            snprintf(reported->worst, sizeof reported->worst, "%s", r->measures[i].tensor);
     }
 }
 
-static ddl_status run(const char *path, const char *backend, struct told *told, struct ddl_error *err)
+static ddl_status run(const char *path, const char *backend, struct reported *reported, struct ddl_error *err)
 {
     struct ddl_verify_config config = ddl_verify_defaults();
     snprintf(config.backend, sizeof config.backend, "%s", backend);
     snprintf(config.tokenizer, sizeof config.tokenizer, "%s", source_path("data/tokenizer"));
     snprintf(config.data, sizeof config.data, "%s", source_path("data"));
-    *told = (struct told){ 0 };
-    return ddl_verify_run(&config, &path, 1, note, told, &told->totals, err);
+    *reported = (struct reported){ 0 };
+    return ddl_verify_run(&config, &path, 1, note, reported, &reported->totals, err);
 }
 
 /* --- making broken copies ------------------------------------------------------------------------------ */
@@ -175,18 +175,18 @@ static void copy_tensors(const char *from, const char *to, struct edit edit)
 static void expect_failure(const char *path, const char *kind, const char *tensor, const char *gist)
 {
     struct ddl_error err = { 0 };
-    struct told told;
-    assert_ok(run(path, "ref", &told, &err), err);
-    if (told.totals.failed != 1)
+    struct reported reported;
+    assert_ok(run(path, "ref", &reported, &err), err);
+    if (reported.totals.failed != 1)
         print_error("%s should fail\n", path);
     char wanted[64];
     snprintf(wanted, sizeof wanted, "%s:fail ", kind);
-    assert_string_equal(told.kinds, wanted);
-    assert_int_equal(told.totals.failed, 1);
+    assert_string_equal(reported.kinds, wanted);
+    assert_int_equal(reported.totals.failed, 1);
     if (tensor)
-        assert_string_equal(told.worst, tensor);
-    if (gist && !strstr(told.last.sentence, gist))
-        fail_msg("'%s' does not say '%s'", told.last.sentence, gist);
+        assert_string_equal(reported.worst, tensor);
+    if (gist && !strstr(reported.last.message, gist))
+        fail_msg("'%s' does not say '%s'", reported.last.message, gist);
 }
 
 /* --- every golden case passes --------------------------------------------------------------------------- */
@@ -203,7 +203,7 @@ static void count(void *user, const struct ddl_verify_case *r)
         tally->passed[i] += r->outcome == DDL_VERIFY_PASS && strcmp(r->kind, kinds[i]) == 0;
     if (r->outcome != DDL_VERIFY_FAIL)
         return;
-    print_error("%s on %s: %s\n", r->path, r->backend ? r->backend : "-", r->sentence);
+    print_error("%s on %s: %s\n", r->path, r->backend ? r->backend : "-", r->message);
     for (size_t i = 0; i < r->n_measures; i++)
         print_error("  %s %.3g, limit %.3g, %s\n", r->measures[i].quantity, r->measures[i].error,
                     r->measures[i].limit, r->measures[i].tensor);
@@ -484,10 +484,10 @@ static void broken_expectations(void **state)
             expect_failure(to, "model", rows[i].tensor, rows[i].gist);
             continue;
         }
-        struct told told;
+        struct reported reported;
         struct ddl_error err = { 0 };
-        assert_ok(run(to, "ref", &told, &err), err);
-        assert_string_equal(told.kinds, "model:pass ");
+        assert_ok(run(to, "ref", &reported, &err), err);
+        assert_string_equal(reported.kinds, "model:pass ");
     }
 }
 
@@ -569,7 +569,7 @@ static void names_do_not_matter(void **state)
 {
     (void)state;
     struct ddl_error err = { 0 };
-    struct told told;
+    struct reported reported;
     char to[2048];
     assert_ok(ddl_file_make_dir(scratch_path("elsewhere/deep"), &err), err);
     static const char *const rows[][2] = { { "operator/ratio-d40-c3", "deep/ratio-other" },
@@ -583,8 +583,9 @@ static void names_do_not_matter(void **state)
         snprintf(to, sizeof to, "%s/%s.safetensors", scratch_path("elsewhere"), rows[i][1]);
         copy_tensors(from, to, (struct edit){ "G", KEEP });
     }
-    assert_ok(run(scratch_path("elsewhere"), "ref", &told, &err), err);
-    assert_string_equal(told.kinds, "operator:pass block:pass operator:pass elementwise:pass operator:pass ");
+    assert_ok(run(scratch_path("elsewhere"), "ref", &reported, &err), err);
+    assert_string_equal(reported.kinds,
+                        "operator:pass block:pass operator:pass elementwise:pass operator:pass ");
 }
 
 /* The first `old` in the file becomes `new`. */
@@ -645,7 +646,7 @@ static void tokenizer_cases(void **state)
 {
     (void)state;
     struct ddl_error err = { 0 };
-    struct told told;
+    struct reported reported;
     char path[2048];
     struct path kept_folder = kept(scratch_path("tokens"));
     const char *folder = kept_folder.text;
@@ -653,9 +654,9 @@ static void tokenizer_cases(void **state)
     join(path, folder, "cases.jsonl");
     const char *right = "{\"text\": \"Hello world\", \"ids\": [15496, 995]}\n{\"text\": \"\", \"ids\": []}\n";
     write_file(path, right, strlen(right));
-    assert_ok(run(folder, "all", &told, &err), err);
-    assert_string_equal(told.kinds, "tokenizer:pass ");
-    assert_null(told.last.backend);
+    assert_ok(run(folder, "all", &reported, &err), err);
+    assert_string_equal(reported.kinds, "tokenizer:pass ");
+    assert_null(reported.last.backend);
 
     const char *wrong =
         "{\"text\": \"a\", \"ids\": [64]}\n{\"text\": \"Hello world\", \"ids\": [15496, 996]}\n";
@@ -674,7 +675,7 @@ static void tokenizer_texts(void **state)
     (void)state;
     struct ddl_error err = { 0 };
     struct ddl_verify_config config = ddl_verify_defaults();
-    struct told told = { 0 };
+    struct reported reported = { 0 };
     char path[2048];
     struct path kept_folder = kept(scratch_path("texts")), kept_data = kept(scratch_path("texts-data"));
     const char *folder = kept_folder.text, *data = kept_data.text;
@@ -690,16 +691,16 @@ static void tokenizer_texts(void **state)
                         " {\"file\": \"absent.txt\", \"bytes\": 1, \"tokens\": 1, \"sha256_u16le\": \"00\"}]";
     join(path, folder, "files.json");
     write_file(path, files, strlen(files));
-    assert_ok(ddl_verify_run(&config, &folder, 1, note, &told, &told.totals, &err), err);
-    assert_string_equal(told.kinds, "tokenizer:pass ");
-    assert_non_null(strstr(told.last.sentence, "absent.txt"));
+    assert_ok(ddl_verify_run(&config, &folder, 1, note, &reported, &reported.totals, &err), err);
+    assert_string_equal(reported.kinds, "tokenizer:pass ");
+    assert_non_null(strstr(reported.last.message, "absent.txt"));
 
     join(path, data, "hello.txt");
     write_file(path, "Hello worle", 11);
-    told = (struct told){ 0 };
-    assert_ok(ddl_verify_run(&config, &folder, 1, note, &told, &told.totals, &err), err);
-    assert_string_equal(told.kinds, "tokenizer:fail ");
-    assert_string_equal(told.worst, "hello.txt");
+    reported = (struct reported){ 0 };
+    assert_ok(ddl_verify_run(&config, &folder, 1, note, &reported, &reported.totals, &err), err);
+    assert_string_equal(reported.kinds, "tokenizer:fail ");
+    assert_string_equal(reported.worst, "hello.txt");
 
     static const char *const outside[] = { "/etc/hostname", "..", "../hello.txt", "a/../../hello.txt", "" };
     for (size_t i = 0; i < sizeof outside / sizeof *outside; i++) {
@@ -707,16 +708,16 @@ static void tokenizer_texts(void **state)
         int n = snprintf(list, sizeof list, "[{\"file\": \"%s\", \"sha256_u16le\": \"00\"}]", outside[i]);
         join(path, folder, "files.json");
         write_file(path, list, (size_t)n);
-        told = (struct told){ 0 };
-        assert_ok(ddl_verify_run(&config, &folder, 1, note, &told, &told.totals, &err), err);
-        assert_string_equal(told.kinds, "tokenizer:fail ");
-        assert_non_null(strstr(told.last.sentence, "is not a path below a folder"));
+        reported = (struct reported){ 0 };
+        assert_ok(ddl_verify_run(&config, &folder, 1, note, &reported, &reported.totals, &err), err);
+        assert_string_equal(reported.kinds, "tokenizer:fail ");
+        assert_non_null(strstr(reported.last.message, "is not a path below a folder"));
     }
 
     *config.tokenizer = '\0';
-    told = (struct told){ 0 };
-    assert_ok(ddl_verify_run(&config, &folder, 1, note, &told, &told.totals, &err), err);
-    assert_string_equal(told.kinds, "tokenizer:skip ");
+    reported = (struct reported){ 0 };
+    assert_ok(ddl_verify_run(&config, &folder, 1, note, &reported, &reported.totals, &err), err);
+    assert_string_equal(reported.kinds, "tokenizer:skip ");
 }
 
 /* --- what is no case ------------------------------------------------------------------------------------ */
@@ -725,7 +726,7 @@ static void unknown_kinds_are_named(void **state)
 {
     (void)state;
     struct ddl_error err = { 0 };
-    struct told told;
+    struct reported reported;
     char path[2048];
     static const char *const folders[] = { "mixed/a-figures", "mixed/b-tasks/nothing", "mixed/c-empty" };
     remove_scratch("mixed");
@@ -736,10 +737,10 @@ static void unknown_kinds_are_named(void **state)
     write_file(path, figures, strlen(figures));
     join(path, scratch_path("mixed/b-tasks"), "piqa-0shot.jsonl");
     write_file(path, "{}", 2);
-    assert_ok(run(scratch_path("mixed"), "ref", &told, &err), err);
-    assert_string_equal(told.kinds, "inspect:skip tasks:skip unknown:skip unknown:skip ");
-    assert_int_equal(told.totals.skipped, 4);
-    assert_int_equal(told.totals.failed, 0);
+    assert_ok(run(scratch_path("mixed"), "ref", &reported, &err), err);
+    assert_string_equal(reported.kinds, "inspect:skip tasks:skip unknown:skip unknown:skip ");
+    assert_int_equal(reported.totals.skipped, 4);
+    assert_int_equal(reported.totals.failed, 0);
 }
 
 /* A case of figures on its own, and with one figure, one forced loss, or a name changed. */
@@ -757,7 +758,7 @@ static void changed_figures_fail(void **state)
         { "\"layer\": 1", "\"layer\": 7", "inspect:fail ", "" },
     };
     struct ddl_error err = { 0 };
-    struct told told;
+    struct reported reported;
     size_t size;
     char path[2048], *text = read_file(source_path("tests/golden/inspect/ddl-1-mixed.json"), &size);
     const struct path model = kept(source_path("tests/golden/ddl-1-mixed"));
@@ -772,9 +773,9 @@ static void changed_figures_fail(void **state)
         int n = snprintf(changed, sizeof changed, "%.*s%s%s", (int)(at - text), text, rows[i].to,
                          at + strlen(rows[i].from));
         write_file(path, changed, (size_t)n);
-        assert_ok(run(path, "ref", &told, &err), err);
-        assert_string_equal(told.kinds, rows[i].kinds);
-        assert_string_equal(told.worst, rows[i].worst);
+        assert_ok(run(path, "ref", &reported, &err), err);
+        assert_string_equal(reported.kinds, rows[i].kinds);
+        assert_string_equal(reported.worst, rows[i].worst);
     }
     free(text);
 }
@@ -783,13 +784,13 @@ static void nothing_to_run(void **state)
 {
     (void)state;
     struct ddl_error err = { 0 };
-    struct told told;
+    struct reported reported;
     assert_ok(ddl_file_make_dir(scratch_path("empty"), &err), err);
-    assert_int_equal(run(scratch_path("empty"), "ref", &told, &err), DDL_E_FORMAT);
+    assert_int_equal(run(scratch_path("empty"), "ref", &reported, &err), DDL_E_FORMAT);
     assert_non_null(strstr(err.text, "empty"));
-    assert_int_equal(run(scratch_path("not-there"), "ref", &told, &err), DDL_E_IO);
+    assert_int_equal(run(scratch_path("not-there"), "ref", &reported, &err), DDL_E_IO);
     assert_non_null(strstr(err.text, "not-there"));
-    assert_int_equal(run(scratch_path("empty"), "abacus", &told, &err), DDL_E_USAGE);
+    assert_int_equal(run(scratch_path("empty"), "abacus", &reported, &err), DDL_E_USAGE);
     assert_non_null(strstr(err.text, "abacus"));
 }
 

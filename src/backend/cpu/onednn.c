@@ -150,7 +150,7 @@ static dnnl_status_t make_attributes(dnnl_primitive_attr_t *out, float alpha, fl
 /* A matrix of two strides, without an address. */
 #if DNNL_VERSION_MAJOR >= 3
 typedef dnnl_memory_desc_t matrix_desc;
-typedef const_dnnl_memory_desc_t lent_desc;
+typedef const_dnnl_memory_desc_t borrowed_desc;
 #define DESC(matrix) (matrix)
 static dnnl_status_t describe(matrix_desc *out, dnnl_dims_t dims, dnnl_data_type_t type, dnnl_dims_t strides)
 {
@@ -168,7 +168,7 @@ static void forget(matrix_desc matrix)
 }
 #else
 typedef dnnl_memory_desc_t matrix_desc;
-typedef const dnnl_memory_desc_t *lent_desc;
+typedef const dnnl_memory_desc_t *borrowed_desc;
 #define DESC(matrix) (&(matrix))
 static dnnl_status_t describe(matrix_desc *out, dnnl_dims_t dims, dnnl_data_type_t type, dnnl_dims_t strides)
 {
@@ -192,7 +192,7 @@ static void forget(matrix_desc matrix)
 static dnnl_status_t make_scratch(dnnl_memory_t *out, struct library *library,
                                   const_dnnl_primitive_desc_t desc)
 {
-    lent_desc scratch = dnnl_primitive_desc_query_md(desc, dnnl_query_scratchpad_md, 0);
+    borrowed_desc scratch = dnnl_primitive_desc_query_md(desc, dnnl_query_scratchpad_md, 0);
     size_t bytes = scratch ? dnnl_memory_desc_get_size(scratch) : 0;
     if (bytes == 0)
         return dnnl_success;

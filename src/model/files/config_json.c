@@ -113,14 +113,14 @@ static bool is_silent(const char *key)
 
 static void warn_unknown(const struct reader *r, const char *key)
 {
-    struct ddl_error sentence;
+    struct ddl_error message;
     if (!r->warn)
         return;
-    ddl_option_unknown(ddl_config_options(), r->path, "key", key, &sentence);
-    size_t used = strlen(sentence.text);
-    snprintf(sentence.text + used, sizeof sentence.text - used, "%s it is ignored",
-             sentence.text[used - 1] == '?' ? "" : ";");
-    r->warn(r->user, sentence.text);
+    ddl_option_unknown(ddl_config_options(), r->path, "key", key, &message);
+    size_t used = strlen(message.text);
+    snprintf(message.text + used, sizeof message.text - used, "%s it is ignored",
+             message.text[used - 1] == '?' ? "" : ";");
+    r->warn(r->user, message.text);
 }
 
 /* A JSON value as the text that its row would read; false if it is of another type. */
@@ -200,11 +200,11 @@ static bool is_neutral(const json_t *value, const char *neutral)
 /* Warns that a switch has a value which has no effect. */
 static void warn_remark(const struct reader *r, const char *key, const char *value, const char *remark)
 {
-    struct ddl_error sentence;
+    struct ddl_error message;
     if (!r->warn)
         return;
-    ddl_error_set(&sentence, DDL_OK, "%s: %s is %.80s: %s; ignored", r->path, key, value, remark);
-    r->warn(r->user, sentence.text);
+    ddl_error_set(&message, DDL_OK, "%s: %s is %.80s: %s; ignored", r->path, key, value, remark);
+    r->warn(r->user, message.text);
 }
 
 /* A key without a row: a switch of the release, a key without effect, or an unknown key. */
@@ -328,10 +328,10 @@ static ddl_status read_keys(const struct reader *r, const char *folder, json_t *
             return status;
     }
     status = read_by_layer(r, root, config, err);
-    bool asks = false;
+    bool incomplete = false;
     for (size_t i = 0; i < sizeof own_keys / sizeof *own_keys; i++)
-        asks = asks || !json_object_get(root, own_keys[i]);
-    if (!status && asks)
+        incomplete = incomplete || !json_object_get(root, own_keys[i]);
+    if (!status && incomplete)
         status = read_tensors(folder, root, config, err);
     if (!status && ddl_config_check(config, err))
         status = ddl_error_prefix(err, DDL_E_FORMAT, r->path);

@@ -160,10 +160,10 @@ static ddl_status check_extra(const struct ddl_weights *w, const char *folder,
                              "%s: %s %s of this model (%zu in all; --ignore-extra ignores them)", folder,
                              extra.text, are, extra.n);
     if (options->warn) {
-        struct ddl_error sentence;
-        ddl_error_set(&sentence, DDL_OK, "%s: %s %s of this model (%zu in all); ignored", folder, extra.text,
+        struct ddl_error message;
+        ddl_error_set(&message, DDL_OK, "%s: %s %s of this model (%zu in all); ignored", folder, extra.text,
                       are, extra.n);
-        options->warn(options->user, sentence.text);
+        options->warn(options->user, message.text);
     }
     return DDL_OK;
 }

@@ -12,7 +12,7 @@ size_t compress_taps(const struct ddl_config *config)
     return config->compress == DDL_COMPRESS_TOKEN ? ddl_config_state_kernel(config) : 1;
 }
 
-static void collapse(const struct pass *p, const struct compressor_slots *slots)
+static void fold_weights(const struct pass *p, const struct compressor_slots *slots)
 {
     p->ops->fold_fwd(p->ctx, &(struct fold_args){ .kind = p->config->compress,
                                                   .d = p->config->d_model,
@@ -28,7 +28,7 @@ const float *compress_fwd(const struct pass *p, const struct stream *stream,
 {
     if (stream->channels == 1)
         return stream->X;
-    collapse(p, slots);
+    fold_weights(p, slots);
     p->ops->compress_fwd(p->ctx, &(struct compress_args){ .B = p->B,
                                                           .T = p->T,
                                                           .d = p->config->d_model,
@@ -50,7 +50,7 @@ void compress_bwd(const struct pass *p, const struct stream *stream, const struc
     const struct ddl_workspace *ws = p->ws;
     if (stream->channels == 1)
         return;
-    collapse(p, slots);
+    fold_weights(p, slots);
     p->ops->compress_bwd(p->ctx, &(struct compress_grad_args){ .B = p->B,
                                                                .T = p->T,
                                                                .d = p->config->d_model,

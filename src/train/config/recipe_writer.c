@@ -11,7 +11,7 @@
 #include <string.h>
 
 /* Whether YAML accepts the character unescaped within quotes: no control, line break or byte order mark. */
-static bool stands_in_quotes(uint32_t code)
+static bool needs_no_escape(uint32_t code)
 {
     return code >= 0x20 && code != '"' && code != '\\' && !(code >= 0x7f && code <= 0x9f) && code != 0x2028 &&
            code != 0x2029 && code != 0xfeff && code != 0xfffe && code != 0xffff;
@@ -24,7 +24,7 @@ static void write_quoted(FILE *out, const char *text)
     for (size_t left = strlen(text), n; left > 0; text += n, left -= n) {
         uint32_t code;
         n = ddl_utf8_decode((const unsigned char *)text, left, &code);
-        if (stands_in_quotes(code))
+        if (needs_no_escape(code))
             fwrite(text, 1, n, out);
         else
             fprintf(out, "\\u%04lx", (unsigned long)code);

@@ -11,7 +11,7 @@ const char *const ddl_nonfinite_kinds[] = { "parameter", "first moment", "second
 static void check_state(struct ddl_nonfinite *out, const struct ddl_step *step)
 {
     size_t row;
-    out->earlier = ddl_optim_spoiled(step->optim, &row, &out->earlier_values);
+    out->earlier = ddl_optim_corrupted(step->optim, &row, &out->earlier_values);
     if (out->earlier)
         snprintf(out->earlier_name, sizeof out->earlier_name, "%s", ddl_model_param(step->model, row)->name);
 }

@@ -26,7 +26,8 @@
 
 enum ddl_nonfinite_what { DDL_NONFINITE_LOSS, DDL_NONFINITE_GRADIENT, DDL_NONFINITE_VALIDATION };
 
-/* Names of the parts of a model in a struct ddl_place, and of the kinds of ddl_optim_spoiled; NULL ends them.
+/* Names of the parts of a model in a struct ddl_place, and of the kinds of ddl_optim_corrupted; NULL ends
+ * them.
  */
 enum { DDL_NONFINITE_PARTS = 5, DDL_NONFINITE_KINDS = 3 };
 extern const char *const ddl_nonfinite_parts[], *const ddl_nonfinite_kinds[];
@@ -41,7 +42,7 @@ struct ddl_nonfinite {
     const int32_t *tokens, *targets; /* (held, batch, seq), the last micro-batch is the bad one; borrowed */
     struct ddl_finding finding;      /* not found: the replay was finite, or it failed          */
     struct ddl_error replay_error;   /* why it failed; status DDL_OK if it did not              */
-    const char *earlier; /* what was not finite before the step: a kind of ddl_optim_spoiled, or NULL */
+    const char *earlier; /* what was not finite before the step: a kind of ddl_optim_corrupted, or NULL */
     char earlier_name[DDL_PLACE_NAME];
     struct ddl_values earlier_values;
 };

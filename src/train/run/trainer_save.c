@@ -11,7 +11,7 @@ static ddl_status check_state(const struct run *run, struct ddl_error *err)
     size_t row;
     struct ddl_values values;
     char counts[128];
-    const char *bad = ddl_optim_spoiled(run->optim, &row, &values);
+    const char *bad = ddl_optim_corrupted(run->optim, &row, &values);
     if (!bad)
         return DDL_OK;
     ddl_values_text(&values, counts, sizeof counts);

@@ -344,7 +344,7 @@ static struct ddl_values values_of(const struct ddl_optim *optim, size_t row, in
     return values;
 }
 
-const char *ddl_optim_spoiled(struct ddl_optim *optim, size_t *row, struct ddl_values *values)
+const char *ddl_optim_corrupted(struct ddl_optim *optim, size_t *row, struct ddl_values *values)
 {
     static const char *const names[KINDS] = { "parameter", "first moment", "second moment" };
     ddl_backend *backend = ddl_model_backend(optim->model);

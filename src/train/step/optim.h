@@ -53,7 +53,7 @@ void ddl_optim_grad_squares(struct ddl_optim *optim, double *squares);
 /* The first active parameter that is not all finite, or whose moments are not: the row goes to *row,
  * "parameter", "first moment" or "second moment" is returned, and NULL if all are finite. Training cannot
  * continue from such a state, nor from a checkpoint of it. */
-const char *ddl_optim_spoiled(struct ddl_optim *optim, size_t *row, struct ddl_values *values);
+const char *ddl_optim_corrupted(struct ddl_optim *optim, size_t *row, struct ddl_values *values);
 
 /* State for checkpoints: steps taken, and numbers [start, start + n) of the moments of parameter i, to and
  * from host memory; m or v may be NULL. Of numbers that the optimizer does not own, arrays keep their values,

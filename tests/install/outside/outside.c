@@ -82,7 +82,7 @@ int main(void)
     ddl_backend *backend = NULL;
     ddl_model *model = NULL;
     ddl_workspace *ws = NULL;
-    struct ddl_workspace_options room = { 1, T, true, DDL_RECOMPUTE_ELEMENTWISE, false };
+    struct ddl_workspace_options options = { 1, T, true, DDL_RECOMPUTE_ELEMENTWISE, false };
     double first = 0, last = 0;
     struct ddl_config config = ddl_config_defaults();
     ddl_status status = ddl_config_set_preset(&config, "ddl-cc-ec", &err);
@@ -100,7 +100,7 @@ int main(void)
     if (!status)
         status = ddl_model_init(model, 1, &err);
     if (!status)
-        status = ddl_workspace_create(&ws, model, &room, &err);
+        status = ddl_workspace_create(&ws, model, &options, &err);
     if (!status)
         status = learn(model, ws, &first, &last, &err);
     ddl_workspace_free(ws);

@@ -1,16 +1,16 @@
-/* The input state from embeddings: ops/args.h. The convolution's weights (d*c, K) are turned to (K, d*c) in
- * scratch first, so that a tap's weights lie as the state does. */
+/* The input state from embeddings: ops/args.h. The convolution's weights (d*c, K) are transposed to (K, d*c)
+ * in scratch first, so that a tap's weights lie as the state does. */
 #include "backend/cpu/kernels/kernels.h"
 #include "backend/cpu/kernels/ragged.h"
 #include "backend/cpu/kernels/vec.h"
 
 #include <string.h>
 
-static void turn_weights(size_t dc, size_t K, const float *w, float *turned)
+static void transpose_weights(size_t dc, size_t K, const float *w, float *transposed)
 {
     for (size_t ij = 0; ij < dc; ij++) {
         for (size_t s = 0; s < K; s++)
-            turned[s * dc + ij] = w[ij * K + s];
+            transposed[s * dc + ij] = w[ij * K + s];
     }
 }
 
@@ -43,7 +43,7 @@ static const float *earlier(const struct init_state_args *a, size_t n, size_t ba
     return n % a->T >= back ? a->x + (n - back) * a->d : NULL;
 }
 
-INLINE void fwd_rows(const struct init_state_args *a, size_t lo, size_t hi, const float *turned,
+INLINE void fwd_rows(const struct init_state_args *a, size_t lo, size_t hi, const float *transposed,
                      const size_t c, const bool fast)
 {
     size_t dc = a->d * c;
@@ -55,7 +55,7 @@ INLINE void fwd_rows(const struct init_state_args *a, size_t lo, size_t hi, cons
         for (size_t back = 0; back < a->K; back++) {
             const float *x = earlier(a, n, back);
             if (x)
-                write_state(a->d, turned + (a->K - 1 - back) * dc, x, a->X + n * dc, back > 0, c, fast);
+                write_state(a->d, transposed + (a->K - 1 - back) * dc, x, a->X + n * dc, back > 0, c, fast);
         }
     }
 }
@@ -64,7 +64,7 @@ void DDL_KERNEL(init_state_fwd)(const void *args, size_t lo, size_t hi, float *s
 {
     const struct init_state_args *a = args;
     if (a->w)
-        turn_weights(a->d * a->c, a->K, a->w, scratch);
+        transpose_weights(a->d * a->c, a->K, a->w, scratch);
     BY_CHANNELS(a->c, fwd_rows, a, lo, hi, scratch);
 }
 
@@ -92,7 +92,7 @@ INLINE void gather_state(size_t d, const float *w, const float *dX, float *dx, b
 
 /* Embedding n entered the states of the K - 1 tokens after it too. */
 INLINE void bwd_rows(const struct init_state_grad_args *a, size_t lo, size_t hi, float *dw,
-                     const float *turned, const size_t c, const bool fast)
+                     const float *transposed, const size_t c, const bool fast)
 {
     size_t dc = a->d * c;
     for (size_t n = lo; n < hi; n++) {
@@ -105,7 +105,7 @@ INLINE void bwd_rows(const struct init_state_grad_args *a, size_t lo, size_t hi,
         for (size_t ahead = 0; ahead < a->K && n % a->T + ahead < a->T; ahead++) {
             size_t tap = (a->K - 1 - ahead) * dc;
             const float *dX = a->dX + (n + ahead) * dc;
-            gather_state(a->d, turned + tap, dX, dx, ahead > 0, c, fast);
+            gather_state(a->d, transposed + tap, dX, dx, ahead > 0, c, fast);
             write_state(a->d, dX, x, dw + tap, true, c, fast);
         }
     }
@@ -116,6 +116,6 @@ void DDL_KERNEL(init_state_bwd)(const void *args, size_t lo, size_t hi, float *s
     const struct init_state_grad_args *a = args;
     size_t count = a->w ? a->d * a->c * a->K : 0;
     if (a->w)
-        turn_weights(a->d * a->c, a->K, a->w, scratch + count);
+        transpose_weights(a->d * a->c, a->K, a->w, scratch + count);
     BY_CHANNELS(a->c, bwd_rows, a, lo, hi, scratch, scratch + count);
 }

@@ -48,8 +48,8 @@ static_assert(PARTS == 1, "a vector holds all rows of a tile");
 /* x = step (65536 d_2 + 256 d_1 + d_0) with three signed digits. Products of digits and bytes and their sums
  * over a group are exact in integers. x is rounded to 2^-23 of its group's largest number. */
 enum { DIGITS = 3, BITS = 23, BIAS = 128 /* a byte is multiplied as q + BIAS, which is not negative */ };
-enum { MOST_ROWS = 4 };           /* of A at a time */
-static const float room = 1.004f; /* digits reach 127 (65536 + 256 + 1), not 2^BITS */
+enum { MOST_ROWS = 4 };             /* of A at a time */
+static const float margin = 1.004f; /* digits reach 127 (65536 + 256 + 1), not 2^BITS */
 struct slice {
     int8_t digit[DIGITS][DDL_GROUP];
     int32_t start[DIGITS]; /* - BIAS sum of the digits */
@@ -75,7 +75,8 @@ INLINE int exponent_above(float size)
 INLINE void prepare(const float *x, struct slice *y)
 {
     float size = size_of_group(x);
-    int e = exponent_above(size * room) - BITS, half = e / 2; /* two factors, for 2^-e may be out of range */
+    int e = exponent_above(size * margin) - BITS,
+        half = e / 2; /* two factors, for 2^-e may be out of range */
     vec_int whole[DDL_GROUP / V];
     memset(y, 0, sizeof *y);
     y->step = size == size ? power_of_two(half) * power_of_two(e - half) : size;
