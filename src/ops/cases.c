@@ -594,6 +594,12 @@ SIZES(mhc_bwd)
     CASE(op, label ".dw", op, (kind) + WEIGHT_GRAD, without), \
     CASE(op, label ".dx", op, (kind) + INPUT_GRAD, without)
 #define CHECK(op, label, sizes, option, without) CASE(op, label, sizes, option, without, true)
+/* With other contents of some operands. */
+#define LARGE(op, label, option, without, which) CASE(op, label, op, option, without, true, which, DDL_TRIAL_LARGE)
+#define ZEROS(op, label, option, without, which) CASE(op, label, op, option, without, true, which, DDL_TRIAL_ZEROS)
+#define TIES(op, label, option, without, which) CASE(op, label, op, option, without, true, which, DDL_TRIAL_TIES)
+#define SPECIAL(op, label, option, without, which) \
+    CASE(op, label, op, option, without, true, which, DDL_TRIAL_SPECIAL)
 #define UPDATE_OF(update, form) (DDL_UPDATE_##update + 4 * DDL_FORM_##form)
 #define VARIANTS(op) \
     CHECK(op, "write", op, UPDATE_OF(WRITE, UNIT), op##_without), \
@@ -646,6 +652,8 @@ static const struct ddl_op_case cases[] = {
     CHECK(attention_fwd, "ragged.bf16", attention_fwd, SLOTS, ",q,k,v,y,lse,"),
     CHECK(attention_fwd, "ragged.cache_bf16", attention_fwd, SLOTS, ",q16,k,v,y16,lse,"),
     CHECK(attention_fwd, "ragged.cache_f32", attention_fwd, SLOTS, ",q,k16,v16,y,lse,"),
+    LARGE(attention_fwd, "large", ALL_TOKENS, ",q16,k16,v16,y16,", ",q,"),
+    LARGE(attention_fwd, "large.ragged", SLOTS, ",q16,k16,v16,y16,", ",q,"),
     CASE(delta_fwd, NULL, delta_fwd, .in_place = true),
     VARIANTS(delta_fwd),
     CASE(delta_bwd, NULL, delta_bwd, 0, ",X,", .in_place = true),
@@ -742,16 +750,24 @@ static const struct ddl_op_case cases[] = {
     PLAIN(cross_entropy),
     CHECK(cross_entropy, "loss", cross_entropy, 1, NULL),
     CASE(loss_fold, NULL, loss_fold, 0, ",loss,"),
+    LARGE(cross_entropy, "large", 0, NULL, ",z,"),
     CHECK(loss_fold, "last", loss_fold, 1, NULL),
+    LARGE(loss_fold, "large", 0, ",loss,", ",z,"),
     PLAIN(loss_grad),
     PLAIN(rank),
+    TIES(rank, "ties", 0, NULL, ",z,"),
     CASE(adamw, NULL, adamw, 0, ",p16,copy,"),
     CASE(adamw, "bf16", adamw, 0),
+    ZEROS(adamw, "zeros", 0, ",p16,copy,", ",g,v,"),
     PLAIN(cast_bf16),
+    SPECIAL(cast_bf16, "special", 0, NULL, ",x,"),
     PLAIN(widen_bf16),
+    SPECIAL(widen_bf16, "special", 0, NULL, ",x,"),
     CASE(copy, NULL, copy, 0, ",src16,dst16,"),
     CASE(copy, "bf16", copy, 0, ",src,dst,"),
+    SPECIAL(copy, "special", 0, ",src16,dst16,", ",src,"),
     PLAIN(copy_bf16),
+    SPECIAL(copy_bf16, "special", 0, NULL, ",src,"),
     CASE(cache_append, NULL, cache_append, 0, ",src16,dst16,"),
     CASE(cache_append, "bf16", cache_append, 0, ",src,dst,"),
     CHECK(cache_append, "round", cache_append, 0, ",src16,dst,"),
@@ -789,9 +805,12 @@ void ddl_op_case_plan(const struct ddl_op_case *k, const struct ddl_op_sizes *s,
 {
     memset(args, 0, sizeof *args);
     k->sizes(args, s, k->option);
-    *plan = (struct ddl_trial_plan){
-        .op = k->op, .sizes = args, .without = k->without, .sequences = s->sequences
-    };
+    *plan = (struct ddl_trial_plan){ .op = k->op,
+                                     .sizes = args,
+                                     .without = k->without,
+                                     .changed = k->changed,
+                                     .change = k->change,
+                                     .sequences = s->sequences };
 }
 
 /* ---- sizes ---- */
@@ -802,6 +821,7 @@ static const struct ddl_trial_sequence prompts[] = { { 0, 7 }, { 1, 63 }, { 2, 1
 static const struct ddl_trial_sequence long_ones[] = {
     { 570, 12 }, { 575, 9 }, { 3, 8 }, { 577, 1 }, { 0, 2 }
 };
+static const struct ddl_trial_sequence longest[] = { { 1141, 40 }, { 1, 2 }, { 1160, 1 }, { 0, 3 } };
 #define SEQUENCES(list) .n_sequences = sizeof(list) / sizeof *(list), .sequences = (list)
 
 const struct ddl_op_sizes *ddl_op_awkward_sizes(size_t i)
@@ -929,7 +949,7 @@ const struct ddl_op_sizes *ddl_op_awkward_sizes(size_t i)
           .states = 1,
           .pad = 1,
           .kind = DDL_COMPRESS_TOKEN,
-          SEQUENCES(single) },
+          SEQUENCES(longest) },
         { .B = 0,
           .T = 3,
           .d = 5,

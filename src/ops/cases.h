@@ -28,7 +28,9 @@ struct ddl_op_case {
     int option;          /* passed on                                                                */
     const char *without; /* operands that are left out, as in struct ddl_trial_plan                  */
     bool check_only;     /* not timed: a training step or session does not spend time in it          */
-    bool in_place;       /* timed with operands that share memory, as the model calls it             */
+    const char *changed; /* operands with other contents (checks only), and which                    */
+    enum ddl_trial_change change;
+    bool in_place; /* timed with operands that share memory, as the model calls it             */
 };
 const struct ddl_op_case *ddl_op_cases(size_t *n);
 /* "matmul.qkv.fwd" */

@@ -181,7 +181,7 @@ void describe_cross_entropy(struct ddl_op_use *u, const struct cross_entropy_arg
 {
     ITEMS(N, ALONE);
     OPERAND(a->grad ? DDL_UPDATE : DDL_READ, z, ROW(a->V));
-    READ(targets, ROW(1), VALUES(INDEX), .below = a->V);
+    READ(targets, ROW(1), VALUES(TARGET), .below = a->V);
     if (a->grad)
         READ(grad_scale, NUMBERS(1), VALUES(SHARE));
     WRITE(loss, ROW(1));
@@ -194,7 +194,7 @@ void describe_loss_fold(struct ddl_op_use *u, const struct loss_fold_args *a)
     enum ddl_access sums = a->first ? DDL_UPDATE : DDL_WRITE;
     ITEMS(N, ALONE);
     READ(z, ROW(a->n));
-    READ(targets, ROW(1), VALUES(INDEX), .below = a->first + a->n);
+    READ(targets, ROW(1), VALUES(TARGET), .below = a->first + a->n);
     OPERAND(sums, top, ROW(1));
     OPERAND(sums, total, ROW(1), VALUES(TOTAL));
     UPDATE(at_target, ROW(1));
@@ -206,7 +206,7 @@ void describe_loss_grad(struct ddl_op_use *u, const struct loss_grad_args *a)
 {
     ITEMS(N, ALONE);
     READ(z, ROW(a->n));
-    READ(targets, ROW(1), VALUES(INDEX), .below = a->first + a->n);
+    READ(targets, ROW(1), VALUES(TARGET), .below = a->first + a->n);
     READ(top, ROW(1), VALUES(POSITIVE));
     READ(total, ROW(1), VALUES(TOTAL));
     READ(grad_scale, NUMBERS(1), VALUES(SHARE));
@@ -218,7 +218,7 @@ void describe_rank(struct ddl_op_use *u, const struct rank_args *a)
 {
     ITEMS(N, ALONE);
     READ(z, ROW(a->V));
-    READ(targets, ROW(1), VALUES(INDEX), .below = a->V);
+    READ(targets, ROW(1), VALUES(TARGET), .below = a->V);
     WRITE(rank, ROW(1));
     WRITE(entropy, ROW(1), OPTIONAL);
     u->flops = 6 * product(a->N, a->V);

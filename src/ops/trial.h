@@ -9,11 +9,18 @@ struct ddl_trial_sequence {
     size_t past, rows;
 };
 
+/* Contents that random numbers do not have: 40 times as large, so that exponentials saturate; every fifth
+ * number 0; quarters, many of them equal; zeros of both signs, subnormal numbers, the largest, infinities and
+ * NaN. */
+enum ddl_trial_change { DDL_TRIAL_LARGE, DDL_TRIAL_ZEROS, DDL_TRIAL_TIES, DDL_TRIAL_SPECIAL };
+
 /* What is called. */
 struct ddl_trial_plan {
     enum ddl_op op;
     const void *sizes;                          /* argument struct; its pointers do not matter             */
     const char *without;                        /* optional operands left NULL: ",k16,v16,"; or NULL       */
+    const char *changed;                        /* operands whose contents are changed, likewise           */
+    enum ddl_trial_change change;               /* in this way                                             */
     const struct ddl_trial_sequence *sequences; /* as many as the ragged batch has                          */
     bool shared;                                /* operands that may share memory do                        */
     /* Not 0: operands of the element type `nudged` (float32 or bfloat16) are moved by one unit in the last
@@ -61,5 +68,18 @@ struct ddl_trial_result {
 ddl_status ddl_trial_check(const struct ddl_trial_plan *plan, const struct ddl_backend *backend,
                            const struct ddl_backend *ref, struct ddl_trial_result *result,
                            struct ddl_error *err);
+
+/* The same in two steps, for several backends: what `ref` computes, and how much its results move. */
+struct ddl_trial_reference {
+    struct ddl_trial_plan plan;
+    struct ddl_trial expected;
+    double *spread[DDL_MOST_OPERANDS]; /* mean squares of what moved operands changed, a number; or NULL */
+};
+/* The caller frees it after an error too. */
+ddl_status ddl_trial_expect(struct ddl_trial_reference *reference, const struct ddl_backend *ref,
+                            const struct ddl_trial_plan *plan, struct ddl_error *err);
+void ddl_trial_reference_free(struct ddl_trial_reference *reference);
+ddl_status ddl_trial_compare(const struct ddl_trial_reference *reference, const struct ddl_backend *backend,
+                             struct ddl_trial_result *result, struct ddl_error *err);
 
 #endif
