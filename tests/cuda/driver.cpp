@@ -62,7 +62,7 @@ struct CUmod_st {
 
 struct CUfunc_st {
     std::string name;
-    size_t bytes;
+    size_t bytes, shared; /* of the arguments; of dynamic shared memory at most */
 };
 
 static const size_t PAGE = 4096;
@@ -557,8 +557,19 @@ DRIVER CUresult cuModuleGetFunction(CUfunction *function, CUmodule, const char *
         return CUDA_ERROR_NOT_FOUND;
     std::unique_ptr<CUfunc_st> &f = functions[name];
     if (!f)
-        f.reset(new CUfunc_st{ name, bytes });
+        f.reset(new CUfunc_st{ name, bytes, 48 << 10 });
     *function = f.get();
+    return CUDA_SUCCESS;
+}
+
+DRIVER CUresult cuFuncSetAttribute(CUfunction function, int attribute, int value)
+{
+    if (CUresult result = check())
+        return result;
+    const int most = setting("CUDA_SIM_CAPABILITY", 90) < 90 ? 163 << 10 : 227 << 10;
+    if (attribute != CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES || value < 0 || value > most)
+        return CUDA_ERROR_INVALID_VALUE;
+    function->shared = static_cast<size_t>(value);
     return CUDA_SUCCESS;
 }
 
@@ -570,6 +581,11 @@ DRIVER CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned gr
         return result;
     if (grid_x * grid_y * grid_z == 0) {
         complain("kernel %s: an empty grid", function->name.c_str());
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (shared > function->shared) {
+        complain("kernel %s: %u bytes of dynamic shared memory, allowed are %zu", function->name.c_str(),
+                 shared, function->shared);
         return CUDA_ERROR_INVALID_VALUE;
     }
     const char *bytes = static_cast<const char *>(arguments[0]);

@@ -23,7 +23,8 @@ enum cuda_file {
         CUDA_FILE_COUNT
 };
 
-enum { CUDA_EVENTS = 64 }; /* the newest; older ones are complete when the oldest of these is */
+enum { CUDA_SHARED_BYTES = 48 << 10 }; /* dynamic shared memory that any kernel may have */
+enum { CUDA_EVENTS = 64 };             /* the newest; older ones are complete when the oldest of these is */
 
 struct cuda_device {
     struct ddl_context context; /* first */
@@ -33,9 +34,11 @@ struct cuda_device {
     CUstream stream;
     CUmodule modules[CUDA_FILE_COUNT];
     CUfunction functions[CUDA_KERNEL_COUNT];
-    CUevent events[CUDA_EVENTS]; /* event e is in events[e % CUDA_EVENTS] */
-    ddl_event recorded;          /* the newest event */
-    size_t memory;               /* bytes of the device */
+    size_t shared[CUDA_KERNEL_COUNT]; /* dynamic shared memory that the kernel was allowed, past
+                                         CUDA_SHARED_BYTES */
+    CUevent events[CUDA_EVENTS];      /* event e is in events[e % CUDA_EVENTS] */
+    ddl_event recorded;               /* the newest event */
+    size_t memory;                    /* bytes of the device */
     unsigned multiprocessors;
     float *scratch; /* partial sums: (cuda_blocks_of_sums, summed) */
     size_t summed;
@@ -59,6 +62,9 @@ void cuda_launch(struct cuda_device *device, enum cuda_kernel kernel, size_t blo
 /* Blocks for `n` items of which each block handles `each`, at most as many as keep the device busy: kernels
  * loop. */
 size_t cuda_blocks(const struct cuda_device *device, size_t n, size_t each);
+
+/* y += the partial sums that a kernel has written to scratch for `blocks` blocks: (blocks, width). */
+void cuda_add_columns(struct cuda_device *device, size_t blocks, size_t width, float *y);
 
 /* Blocks of a kernel that writes partial sums over n rows. */
 size_t cuda_blocks_of_sums(const struct cuda_device *device, size_t n);
@@ -100,7 +106,15 @@ void cuda_synchronize(void *ctx);
     OP(sum, sum_args)                                                                                        \
     OP(sum_squares, sum_squares_args)                                                                        \
     OP(clip, clip_args)                                                                                      \
-    OP(adamw, adamw_args)
+    OP(adamw, adamw_args)                                                                                    \
+    OP(attention_fwd, attention_args)                                                                        \
+    OP(attention_bwd, attention_grad_args)                                                                   \
+    OP(rope_fwd, rope_args)                                                                                  \
+    OP(rope_bwd, rope_grad_args)                                                                             \
+    OP(mix_values_fwd, mix_values_args)                                                                      \
+    OP(mix_values_bwd, mix_values_grad_args)                                                                 \
+    OP(cache_append, cache_append_args)                                                                      \
+    OP(history_push, history_push_args)
 
 #define CUDA_DECLARE(name, args) void cuda_##name(void *ctx, const struct args *a);
 CUDA_OPS(CUDA_DECLARE)

@@ -54,6 +54,14 @@ void cuda_launch(struct cuda_device *device, enum cuda_kernel kernel, size_t blo
                  const void *arguments)
 {
     void *parameters[] = { (void *)(uintptr_t)arguments }; /* read during the call alone */
+    if (shared > CUDA_SHARED_BYTES && shared > device->shared[kernel]) {
+        cuda_note(device,
+                  cuda_enter(device)->function_set(device->functions[kernel],
+                                                   CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                                                   (int)shared),
+                  "cuFuncSetAttribute");
+        device->shared[kernel] = shared;
+    }
     cuda_note(device,
               cuda_enter(device)->launch(device->functions[kernel], (unsigned)blocks, 1, 1,
                                          kernels[kernel].threads, 1, 1, (unsigned)shared, device->stream,

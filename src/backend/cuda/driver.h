@@ -39,6 +39,7 @@ enum {
     CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR = 75,
     CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR = 76
 };
+enum { CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES = 8 };
 enum { CU_STREAM_NON_BLOCKING = 1 };
 enum { CU_EVENT_DISABLE_TIMING = 2 };
 enum { CU_MEMHOSTALLOC_PORTABLE = 1 };
@@ -79,6 +80,7 @@ enum { CU_MEMPOOL_ATTR_RELEASE_THRESHOLD = 4 };
     FN(module_load,        "cuModuleLoadData",            (CUmodule *module, const void *image)) \
     FN(module_unload,      "cuModuleUnload",              (CUmodule module)) \
     FN(module_function,    "cuModuleGetFunction",         (CUfunction *function, CUmodule module, const char *name)) \
+    FN(function_set,       "cuFuncSetAttribute",          (CUfunction function, int attribute, int value)) \
     FN(launch,             "cuLaunchKernel",              (CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, \
                                                            unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared, \
                                                            CUstream stream, void **arguments, void **extra))

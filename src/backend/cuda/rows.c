@@ -40,8 +40,7 @@ void cuda_rmsnorm_fwd(void *ctx, const struct rmsnorm_args *a)
         cuda_launch(d, CUDA_rmsnorm_fwd, cuda_blocks(d, a->N, 1), 0, a);
 }
 
-/* y += the sums that a kernel has written for `blocks` blocks. */
-static void add_columns(struct cuda_device *d, size_t blocks, size_t width, float *y)
+void cuda_add_columns(struct cuda_device *d, size_t blocks, size_t width, float *y)
 {
     struct cuda_columns columns = { blocks, width, d->scratch, y };
     cuda_launch(d, CUDA_add_columns, cuda_blocks(d, width, THREADS), 0, &columns);
@@ -54,7 +53,7 @@ void cuda_rmsnorm_bwd(void *ctx, const struct rmsnorm_grad_args *a)
     if (a->N == 0)
         return;
     cuda_launch(d, CUDA_rmsnorm_bwd, blocks, 0, &(struct cuda_rmsnorm_grad){ *a, d->scratch });
-    add_columns(d, blocks, a->d, a->dw);
+    cuda_add_columns(d, blocks, a->d, a->dw);
 }
 
 void cuda_bias_fwd(void *ctx, const struct bias_args *a)
@@ -71,7 +70,7 @@ void cuda_bias_bwd(void *ctx, const struct bias_grad_args *a)
     if (a->N == 0)
         return;
     cuda_launch(d, CUDA_bias_bwd, blocks, 0, &(struct cuda_bias_grad){ *a, d->scratch });
-    add_columns(d, blocks, a->d, a->db);
+    cuda_add_columns(d, blocks, a->d, a->db);
 }
 
 void cuda_gather(void *ctx, const struct gather_args *a)

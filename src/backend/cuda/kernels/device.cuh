@@ -18,7 +18,7 @@
 #include <cuda_bf16.h>
 
 #define KERNEL(name, threads, arguments)                                                                     \
-    extern "C" __global__ void __launch_bounds__(threads) name(const __grid_constant__ arguments a)
+    extern "C" __global__ void __launch_bounds__(threads, 1) name(const __grid_constant__ arguments a)
 
 #define SHARED(type, name, count) __shared__ __align__(16) type name[count]
 

@@ -6,7 +6,7 @@
 #include "ops/args.h"
 
 /* clang-format off */
-#define CUDA_FILES(F) F(rows) F(norms) F(swiglu) F(elementwise) F(optim)
+#define CUDA_FILES(F) F(rows) F(norms) F(swiglu) F(elementwise) F(optim) F(attention) F(rope)
 #define CUDA_KERNELS(K) \
     K(rows,   copy,          256) \
     K(rows,   copy_in_order, 256) \
@@ -31,7 +31,19 @@
     K(optim, part_squares,   256) \
     K(optim, slot_squares,   256) \
     K(optim, clip,            32) \
-    K(optim, adamw,          256)
+    K(optim, adamw,          256) \
+    K(attention, attention_fwd,      256) \
+    K(attention, attention_dots,     256) \
+    K(attention, attention_bwd_q,    256) \
+    K(attention, attention_bwd_kv,   256) \
+    K(attention, attention_wide_fwd, 256) \
+    K(attention, attention_wide_bwd, 256) \
+    K(rope, rope_fwd,        256) \
+    K(rope, rope_bwd,        256) \
+    K(rope, mix_values_fwd,  256) \
+    K(rope, mix_values_bwd,  256) \
+    K(rope, cache_append,    256) \
+    K(rope, history_push,    256)
 /* clang-format on */
 
 /* Sums over rows have two stages: blocks write partial sums (blocks, width), and add_columns adds them to y
@@ -50,6 +62,29 @@ struct cuda_rmsnorm_grad {
 struct cuda_bias_grad {
     struct bias_grad_args op;
     float *partial; /* (grid, d) of db */
+};
+
+enum { CUDA_ATTENTION_TILE = 32 }; /* queries, or keys, of a block */
+
+struct cuda_attention {
+    struct attention_args op;
+    size_t tiles; /* of the longest sequence: block number = (sequence * H + head) * tiles + tile */
+};
+
+struct cuda_attention_grad {
+    struct attention_grad_args op;
+    size_t tiles;
+    float *dots; /* (B*T, H) dy . y */
+};
+
+struct cuda_rope_grad {
+    struct rope_grad_args op;
+    float *partial; /* (grid * 8, h) of dw, a row for each warp; not used without w */
+};
+
+struct cuda_mix_values_grad {
+    struct mix_values_grad_args op;
+    float *partial; /* (grid, 2) of dmix */
 };
 
 enum { CUDA_PART_BLOCKS = 128 }; /* of each part of an array */

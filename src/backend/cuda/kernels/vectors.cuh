@@ -72,12 +72,27 @@ __device__ inline void store_row4_bf16(uint16_t *x, size_t i, size_t d, bool fas
             x[i + k] = bf16_of(each[k]);
 }
 
+__device__ inline float4 load_row4_bf16(const uint16_t *x, size_t i, size_t d, bool fast)
+{
+    if (fast)
+        return load4_bf16(x, i);
+    return make_float4(float_of_bf16(x[i]), i + 1 < d ? float_of_bf16(x[i + 1]) : 0,
+                       i + 2 < d ? float_of_bf16(x[i + 2]) : 0, i + 3 < d ? float_of_bf16(x[i + 3]) : 0);
+}
+
+/* The sum over the warp of x, in every lane. */
+__device__ inline float warp_sum(float x)
+{
+    for (int bits = 16; bits > 0; bits /= 2)
+        x += __shfl_xor_sync(ALL_LANES, x, bits);
+    return x;
+}
+
 /* The sum over the block of x, in every thread; `sums` is shared memory for one number a warp, which may be
  * used again after the next barrier. */
 __device__ inline float block_sum(float x, float *sums)
 {
-    for (int bits = 16; bits > 0; bits /= 2)
-        x += __shfl_xor_sync(ALL_LANES, x, bits);
+    x = warp_sum(x);
     __syncthreads(); /* sums may still be read from the last call */
     if (threadIdx.x % 32 == 0)
         sums[threadIdx.x / 32] = x;

@@ -1,0 +1,110 @@
+/* Attention and what is around it: rotary embedding, mixed values, rows of caches. */
+#include "backend/cuda/cuda.h"
+
+enum { THREADS = 256, WARPS = THREADS / 32, TILE = CUDA_ATTENTION_TILE, MOST_WIDTH = 128 };
+
+/* Shared memory of `tiles` tiles of rows of h numbers, and of `weights` numbers for each thread. */
+static size_t shared_bytes(size_t tiles, size_t h, size_t weights)
+{
+    const size_t pitch = (h + 3) / 4 * 4 + 4;
+    return (tiles * TILE * pitch + weights * THREADS) * sizeof(float);
+}
+
+static size_t tiles_of(size_t rows)
+{
+    return rows / TILE + (rows % TILE != 0);
+}
+
+/* Blocks of the kernels for wide heads. */
+static size_t wide_blocks(size_t rows, size_t H)
+{
+    return (rows / WARPS + (rows % WARPS != 0)) * H;
+}
+
+void cuda_attention_fwd(void *ctx, const struct attention_args *a)
+{
+    struct cuda_device *d = ctx;
+    size_t sequences = a->ragged.B ? a->ragged.B : a->B, rows = a->ragged.B ? a->ragged.max_rows : a->T;
+    if (a->B * a->T == 0 || a->H == 0)
+        return;
+    if (a->h > MOST_WIDTH) {
+        cuda_launch(d, CUDA_attention_wide_fwd, wide_blocks(a->B * a->T, a->H), 0, a);
+        return;
+    }
+    const struct cuda_attention arguments = { *a, tiles_of(rows) };
+    cuda_launch(d, CUDA_attention_fwd, sequences * a->H * arguments.tiles,
+                shared_bytes(2, a->h, TILE / WARPS), &arguments);
+}
+
+void cuda_attention_bwd(void *ctx, const struct attention_grad_args *a)
+{
+    struct cuda_device *d = ctx;
+    size_t rows = a->B * a->T;
+    if (rows == 0 || a->H == 0)
+        return;
+    struct cuda_attention_grad arguments = { *a, tiles_of(a->T),
+                                             cuda_alloc_for_op(d, rows * a->H * sizeof(float)) };
+    if (!arguments.dots)
+        return;
+    cuda_launch(d, CUDA_attention_dots, cuda_blocks(d, rows * a->H, WARPS), 0, &arguments);
+    if (a->h > MOST_WIDTH) {
+        cuda_launch(d, CUDA_attention_wide_bwd, wide_blocks(rows, a->H), 0, &arguments);
+    } else {
+        size_t blocks = a->B * a->H * arguments.tiles;
+        cuda_launch(d, CUDA_attention_bwd_q, blocks, shared_bytes(4, a->h, TILE / WARPS), &arguments);
+        cuda_launch(d, CUDA_attention_bwd_kv, blocks, shared_bytes(4, a->h, 2 * TILE / WARPS), &arguments);
+    }
+    cuda_free(d, arguments.dots);
+}
+
+void cuda_rope_fwd(void *ctx, const struct rope_args *a)
+{
+    struct cuda_device *d = ctx;
+    if (a->B * a->T * a->H > 0)
+        cuda_launch(d, CUDA_rope_fwd, cuda_blocks(d, a->B * a->T * a->H, WARPS), 0, a);
+}
+
+void cuda_rope_bwd(void *ctx, const struct rope_grad_args *a)
+{
+    struct cuda_device *d = ctx;
+    size_t units = a->B * a->T * a->H, blocks = cuda_blocks(d, units, WARPS);
+    size_t most = cuda_blocks_of_sums(d, SIZE_MAX) / WARPS; /* each warp has partial sums */
+    if (units == 0)
+        return;
+    if (a->w)
+        blocks = blocks < most ? blocks : most;
+    cuda_launch(d, CUDA_rope_bwd, blocks, 0, &(struct cuda_rope_grad){ *a, d->scratch });
+    if (a->w)
+        cuda_add_columns(d, blocks * WARPS, a->h, a->dw);
+}
+
+void cuda_mix_values_fwd(void *ctx, const struct mix_values_args *a)
+{
+    struct cuda_device *d = ctx;
+    if (a->N * a->width > 0)
+        cuda_launch(d, CUDA_mix_values_fwd, cuda_blocks(d, a->N * a->width, THREADS), 0, a);
+}
+
+void cuda_mix_values_bwd(void *ctx, const struct mix_values_grad_args *a)
+{
+    struct cuda_device *d = ctx;
+    size_t n = a->N * a->width, blocks = cuda_blocks_of_sums(d, n / THREADS + 1);
+    if (n == 0)
+        return;
+    cuda_launch(d, CUDA_mix_values_bwd, blocks, 0, &(struct cuda_mix_values_grad){ *a, d->scratch });
+    cuda_add_columns(d, blocks, 2, a->dmix);
+}
+
+void cuda_cache_append(void *ctx, const struct cache_append_args *a)
+{
+    struct cuda_device *d = ctx;
+    if (a->ragged.N * a->width > 0)
+        cuda_launch(d, CUDA_cache_append, cuda_blocks(d, a->ragged.N * a->width, THREADS), 0, a);
+}
+
+void cuda_history_push(void *ctx, const struct history_push_args *a)
+{
+    struct cuda_device *d = ctx;
+    if (a->ragged.B * a->width > 0)
+        cuda_launch(d, CUDA_history_push, cuda_blocks(d, a->ragged.B * a->width, THREADS), 0, a);
+}

@@ -1,0 +1,191 @@
+/* Rotary embedding, mixed values, rows of caches. */
+#include "backend/cuda/kernels/kernels.h"
+#include "backend/cuda/kernels/vectors.cuh"
+
+enum { WARPS = 8 };
+
+__device__ inline float get(const float *x, const uint16_t *x16, size_t i)
+{
+    return x16 ? float_of_bf16(x16[i]) : x[i];
+}
+
+__device__ inline void put(float *y, uint16_t *y16, size_t i, float x)
+{
+    if (y16)
+        y16[i] = bf16_of(x);
+    else
+        y[i] = x;
+}
+
+/* Number i of a rotated head and its partner: i and i + R/2 for i < R/2; else the number alone. */
+struct rotated {
+    float first, second;
+};
+
+/* `sign` -1: the inverse rotation. */
+__device__ inline struct rotated rotate(float x1, float x2, float c, float s, float sign)
+{
+    return { x1 * c - sign * s * x2, sign * s * x1 + x2 * c };
+}
+
+/* A warp has a head of a row. Lane l has the pairs l, l + 32, ... and then the numbers from R on. */
+#define FOR_HEADS(rows, H)                                                                                   \
+    for (size_t unit = blockIdx.x * static_cast<size_t>(WARPS) + threadIdx.x / 32; unit < (rows) * (H);      \
+         unit += gridDim.x * static_cast<size_t>(WARPS))
+#define LANE (threadIdx.x % 32)
+
+KERNEL(rope_fwd, 256, struct rope_args)
+{
+    const size_t half = a.R / 2;
+    FOR_HEADS(a.B * a.T, a.H)
+    {
+        const size_t n = unit / a.H, head = unit % a.H;
+        const size_t position = a.ragged.B ? static_cast<size_t>(a.ragged.position[n]) : n % a.T;
+        const float *cosines = a.cos + position * half, *sines = a.sin + position * half;
+        const size_t x = n * a.x_stride + head * a.h, y = n * a.y_stride + head * a.h;
+        float rstd = 1;
+        if (a.w) {
+            float squares = 0;
+            for (size_t i = LANE; i < half; i += 32) {
+                const struct rotated r =
+                    rotate(get(a.x, a.x16, x + i), get(a.x, a.x16, x + half + i), cosines[i], sines[i], 1);
+                squares += r.first * r.first + r.second * r.second;
+            }
+            for (size_t i = 2 * half + LANE; i < a.h; i += 32)
+                squares += get(a.x, a.x16, x + i) * get(a.x, a.x16, x + i);
+            rstd = 1.0f / sqrtf(warp_sum(squares) / static_cast<float>(a.h) + a.eps);
+        }
+        for (size_t i = LANE; i < half; i += 32) {
+            const struct rotated r =
+                rotate(get(a.x, a.x16, x + i), get(a.x, a.x16, x + half + i), cosines[i], sines[i], 1);
+            put(a.y, a.y16, y + i, r.first * rstd * (a.w ? a.w[i] : 1.0f));
+            put(a.y, a.y16, y + half + i, r.second * rstd * (a.w ? a.w[half + i] : 1.0f));
+        }
+        for (size_t i = 2 * half + LANE; i < a.h; i += 32)
+            put(a.y, a.y16, y + i, get(a.x, a.x16, x + i) * rstd * (a.w ? a.w[i] : 1.0f));
+    }
+}
+
+/* With z = the rotated x, g = w dy: dz = rstd (g - z rstd^2 mean(z g)), dx is dz rotated back, dw sums z rstd
+ * dy. Each warp has a row of partial sums of dw. */
+KERNEL(rope_bwd, 256, struct cuda_rope_grad)
+{
+    const struct rope_grad_args &op = a.op;
+    const size_t half = op.R / 2;
+    float *partial = a.partial + (blockIdx.x * static_cast<size_t>(WARPS) + threadIdx.x / 32) * op.h;
+    for (size_t i = LANE; op.w && i < op.h; i += 32)
+        partial[i] = 0;
+    __syncwarp();
+    FOR_HEADS(op.B * op.T, op.H)
+    {
+        const size_t n = unit / op.H, head = unit % op.H;
+        const float *cosines = op.cos + n % op.T * half, *sines = op.sin + n % op.T * half;
+        const size_t x = n * op.x_stride + head * op.h, dy = n * op.dy_stride + head * op.h,
+                     dx = n * op.dx_stride + head * op.h;
+        float squares = 0, dot = 0, rstd = 1, factor = 0;
+        if (op.w) {
+            for (size_t i = LANE; i < half; i += 32) {
+                const struct rotated z = rotate(get(op.x, op.x16, x + i), get(op.x, op.x16, x + half + i),
+                                                cosines[i], sines[i], 1);
+                squares += z.first * z.first + z.second * z.second;
+                dot += z.first * op.w[i] * get(op.dy, op.dy16, dy + i) +
+                       z.second * op.w[half + i] * get(op.dy, op.dy16, dy + half + i);
+            }
+            for (size_t i = 2 * half + LANE; i < op.h; i += 32) {
+                const float z = get(op.x, op.x16, x + i);
+                squares += z * z;
+                dot += z * op.w[i] * get(op.dy, op.dy16, dy + i);
+            }
+            rstd = 1.0f / sqrtf(warp_sum(squares) / static_cast<float>(op.h) + op.eps);
+            factor = rstd * rstd * warp_sum(dot) / static_cast<float>(op.h);
+        }
+        for (size_t i = LANE; i < half; i += 32) {
+            float g1 = get(op.dy, op.dy16, dy + i), g2 = get(op.dy, op.dy16, dy + half + i);
+            if (op.w) {
+                const struct rotated z = rotate(get(op.x, op.x16, x + i), get(op.x, op.x16, x + half + i),
+                                                cosines[i], sines[i], 1);
+                partial[i] += z.first * rstd * g1;
+                partial[half + i] += z.second * rstd * g2;
+                g1 = rstd * (g1 * op.w[i] - z.first * factor);
+                g2 = rstd * (g2 * op.w[half + i] - z.second * factor);
+            }
+            const struct rotated r = rotate(g1, g2, cosines[i], sines[i], -1);
+            put(op.dx, op.dx16, dx + i, r.first);
+            put(op.dx, op.dx16, dx + half + i, r.second);
+        }
+        for (size_t i = 2 * half + LANE; i < op.h; i += 32) {
+            float g = get(op.dy, op.dy16, dy + i);
+            if (op.w) {
+                const float z = get(op.x, op.x16, x + i);
+                partial[i] += z * rstd * g;
+                g = rstd * (g * op.w[i] - z * factor);
+            }
+            put(op.dx, op.dx16, dx + i, g);
+        }
+    }
+}
+
+#define FIRST (blockIdx.x * static_cast<size_t>(blockDim.x) + threadIdx.x)
+#define STRIDE (gridDim.x * static_cast<size_t>(blockDim.x))
+
+KERNEL(mix_values_fwd, 256, struct mix_values_args)
+{
+    const float own = a.mix ? a.mix[0] : 1, other = a.mix ? a.mix[1] : 1;
+    for (size_t i = FIRST; i < a.N * a.width; i += STRIDE) {
+        const size_t n = i / a.width, column = i % a.width;
+        put(a.y, a.y16, n * a.y_stride + column,
+            own * get(a.v, a.v16, n * a.v_stride + column) + other * get(a.first, a.first16, i));
+    }
+}
+
+/* Partial sums of dmix: (blocks, 2). */
+KERNEL(mix_values_bwd, 256, struct cuda_mix_values_grad)
+{
+    SHARED(float, sums, WARPS);
+    const struct mix_values_grad_args &op = a.op;
+    const float m0 = op.mix[0], m1 = op.mix[1];
+    float own = 0, other = 0;
+    for (size_t i = FIRST; i < op.N * op.width; i += STRIDE) {
+        const size_t n = i / op.width, column = i % op.width, at = n * op.dv_stride + column;
+        const float dy = get(op.dv, op.dv16, at);
+        own += dy * get(op.v, op.v16, n * op.v_stride + column);
+        other += dy * get(op.first, op.first16, i);
+        put(op.dv, op.dv16, at, m0 * dy);
+        op.dfirst[i] = (op.accumulate ? op.dfirst[i] : 0) + m1 * dy;
+    }
+    own = block_sum(own, sums);
+    other = block_sum(other, sums);
+    if (threadIdx.x == 0) {
+        a.partial[2 * blockIdx.x] = own;
+        a.partial[2 * blockIdx.x + 1] = other;
+    }
+}
+
+KERNEL(cache_append, 256, struct cache_append_args)
+{
+    for (size_t i = FIRST; i < a.ragged.N * a.width; i += STRIDE) {
+        const size_t n = i / a.width, column = i % a.width, from = n * a.src_stride + column;
+        const size_t slot = static_cast<size_t>(a.ragged.slot[a.ragged.sequence[n]]);
+        const size_t to = slot * a.slot_stride + static_cast<size_t>(a.ragged.position[n]) * a.width + column;
+        if (a.src16 && a.dst16)
+            a.dst16[to] = a.src16[from];
+        else
+            put(a.dst, a.dst16, to, get(a.src, a.src16, from));
+    }
+}
+
+/* A thread has a column of a sequence and moves its rows in order: a history may be written in place. */
+KERNEL(history_push, 256, struct history_push_args)
+{
+    for (size_t i = FIRST; i < a.ragged.B * a.width; i += STRIDE) {
+        const size_t b = i / a.width, column = i % a.width, first = static_cast<size_t>(a.ragged.first[b]);
+        const size_t rows = static_cast<size_t>(a.ragged.first[b + 1]) - first;
+        const float *from = a.history + static_cast<size_t>(a.ragged.from[b]) * a.keep * a.width + column;
+        float *to = a.history + static_cast<size_t>(a.ragged.to[b]) * a.keep * a.width + column;
+        for (size_t row = 0; row < a.keep; row++) {
+            const size_t source = row + rows; /* in the old history followed by the new rows */
+            to[row * a.width] =
+                source < a.keep ? from[source * a.width] : a.X[(first + source - a.keep) * a.width + column];
+        }
+    }
+}
