@@ -358,7 +358,8 @@ struct f_norm_grad_args {
     size_t N, d;
     const float *f; /* (N, d) the result of forward     */
     const float *rstd;
-    float *df; /* (N, d) the gradient of the result -> that of f, in place */
+    float *df;      /* (N, d) the gradient of the result -> that of f, in place */
+    uint16_t *df16; /* (N, d) = df, or NULL */
 };
 
 /* X += lambda (*) f: lambda one number (w = 1), or one per feature (w = d); 1 where it is NULL (w = 1).
@@ -375,6 +376,7 @@ struct scale_grad_args {
     const float *G; /* (N, d) gradient of X', which is that of X too */
     float *X;       /* (N, d) X' -> X, or NULL                       */
     float *df;      /* (N, d) = */
+    uint16_t *df16; /* in bfloat16 instead: then df is NULL */
     float *dlambda; /* (w) +=; NULL where lambda is */
 };
 
@@ -387,7 +389,8 @@ struct weighted_sum_args {
     const float *w; /* n numbers */
     size_t w_stride;
     bool accumulate;
-    float *out; /* (count) = or += */
+    float *out;      /* (count) = or += */
+    uint16_t *out16; /* (count) = out, or NULL */
 };
 struct weighted_sum_grad_args { /* of the weights, w_stride 1 */
     size_t count, n;
@@ -410,6 +413,7 @@ struct gated_grad_args {
     const float *G; /* (N, d) gradient of X', which is that of X too */
     float *X;       /* (N, d) X' -> X, or NULL                       */
     float *df;      /* (N, d) = */
+    uint16_t *df16; /* in bfloat16 instead: then df is NULL */
     float *dbeta;   /* (N) =    */
 };
 
@@ -429,6 +433,7 @@ struct highway_grad_args {
     const float *G; /* (N, d) gradient of the state after */
     float *dX;      /* (N, d) = ; may be G */
     float *df;      /* (N, d) = */
+    uint16_t *df16; /* in bfloat16 instead: then df is NULL */
     float *dz;      /* (N, w) = */
     float *db;      /* (w) +=   */
 };
@@ -476,6 +481,7 @@ struct streams_write_grad_args {
     const float *X, *w, *f;
     const float *G; /* (N, n, d) gradient of X'                        */
     float *df;      /* (N, d) =                                        */
+    uint16_t *df16; /* in bfloat16 instead: then df is NULL */
     float *dw;      /* (N, n (n + 2)) =, of b and M; that of r is left */
     float *x_in;    /* (N, d) =, or NULL                               */
 };
@@ -554,6 +560,7 @@ struct laurel_grad_args {
     float *dlow;      /* (N, r) in place                          */
     float *dX;        /* (N, d) = ; may be G                      */
     float *df;        /* (N, d) =                                 */
+    uint16_t *df16;   /* in bfloat16 instead: then df is NULL */
     float *dmix;      /* (2) +=                                   */
 };
 
@@ -592,7 +599,8 @@ struct source_grad_args {
     const float *dh; /* n arrays (N, d), dh_stride apart */
     size_t dh_stride;
     bool accumulate;
-    float *dv; /* (N, d) = or += */
+    float *dv;      /* (N, d) = or += */
+    uint16_t *dv16; /* (N, d) = dv, or NULL */
 };
 
 /* y = tanh(x) element by element; dx = dy (1 - y^2). In place allowed. */

@@ -31,6 +31,8 @@ static void weighted_sum_of_matmul(void *ctx, const struct weighted_sum_args *a)
                                                     .beta = a->accumulate ? 1 : 0,
                                                     .C = a->out,
                                                     .ldc = a->count });
+    if (a->out16)
+        ops_of(ctx)->cast_bf16(ctx, &(struct cast_bf16_args){ a->count, a->out, a->out16 });
 }
 
 /* dw += X G^T with X (n, count) and G (1, count). */

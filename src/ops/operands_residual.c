@@ -20,6 +20,7 @@ void describe_f_norm_bwd(struct ddl_op_use *u, const struct f_norm_grad_args *a)
     READ(f, ROW(a->d));
     READ(rstd, ROW(1), VALUES(POSITIVE));
     UPDATE(df, ROW(a->d), CANCELS);
+    WRITE(df16, ROW(a->d), OPTIONAL, CANCELS);
     u->flops = 5 * product(a->N, a->d);
 }
 
@@ -39,7 +40,8 @@ void describe_scale_bwd(struct ddl_op_use *u, const struct scale_grad_args *a)
     READ(lambda, NUMBERS(a->w), OPTIONAL);
     READ(G, ROW(a->d));
     UPDATE(X, ROW(a->d), OPTIONAL);
-    WRITE(df, ROW(a->d));
+    WRITE(df, ROW(a->d), OPTIONAL);
+    WRITE(df16, ROW(a->d), OPTIONAL);
     UPDATE(dlambda, NUMBERS(a->w), OPTIONAL);
     u->flops = 5 * product(a->N, a->d);
 }
@@ -60,7 +62,8 @@ void describe_gated_bwd(struct ddl_op_use *u, const struct gated_grad_args *a)
     READ(beta, ROW(1), VALUES(GATE));
     READ(G, ROW(a->d));
     UPDATE(X, ROW(a->d), OPTIONAL);
-    WRITE(df, ROW(a->d));
+    WRITE(df, ROW(a->d), OPTIONAL);
+    WRITE(df16, ROW(a->d), OPTIONAL);
     WRITE(dbeta, ROW(1));
     u->flops = 5 * product(a->N, a->d);
 }
@@ -83,7 +86,8 @@ void describe_highway_bwd(struct ddl_op_use *u, const struct highway_grad_args *
     READ(tau, ROW(a->w), VALUES(SHARE));
     READ(G, ROW(a->d));
     WRITE(dX, ROW(a->d), MAY_BE(G));
-    WRITE(df, ROW(a->d));
+    WRITE(df, ROW(a->d), OPTIONAL);
+    WRITE(df16, ROW(a->d), OPTIONAL);
     WRITE(dz, ROW(a->w));
     UPDATE(db, NUMBERS(a->w));
     u->flops = 6 * product(a->N, a->d) + 4 * product(a->N, a->w);
@@ -109,7 +113,8 @@ void describe_laurel_bwd(struct ddl_op_use *u, const struct laurel_grad_args *a)
     READ(G, ROW(a->d));
     UPDATE(dlow, ROW(a->r), .optional = a->r == 0);
     WRITE(dX, ROW(a->d), MAY_BE(G));
-    WRITE(df, ROW(a->d));
+    WRITE(df, ROW(a->d), OPTIONAL);
+    WRITE(df16, ROW(a->d), OPTIONAL);
     UPDATE(dmix, NUMBERS(2));
     u->flops = 6 * product(a->N, a->d) + 3 * product(a->N, a->r);
 }
@@ -119,6 +124,7 @@ void describe_weighted_sum(struct ddl_op_use *u, const struct weighted_sum_args 
     READ(X, MATRIX(a->n, a->count, a->X_stride));
     READ(w, MATRIX(a->n, 1, a->w_stride));
     OPERAND(a->accumulate ? DDL_UPDATE : DDL_WRITE, out, NUMBERS(a->count));
+    WRITE(out16, NUMBERS(a->count), OPTIONAL);
     u->flops = 2 * product(a->n, a->count);
 }
 
@@ -165,6 +171,7 @@ void describe_source_bwd(struct ddl_op_use *u, const struct source_grad_args *a)
     READ(e, EACH(a->n, 1, a->weights_stride, a->width));
     READ(dh, EACH(a->n, a->d, a->dh_stride, a->d));
     OPERAND(a->accumulate ? DDL_UPDATE : DDL_WRITE, dv, ROW(a->d), CANCELS);
+    WRITE(dv16, ROW(a->d), OPTIONAL, CANCELS);
     u->flops = 4 * product(a->N, a->d) * (double)(a->n + 1);
 }
 
@@ -230,7 +237,8 @@ void describe_streams_write_bwd(struct ddl_op_use *u, const struct streams_write
     READ(w, ROW(weights(a->n)));
     READ(f, ROW(a->d));
     READ(G, ROW(width));
-    WRITE(df, ROW(a->d));
+    WRITE(df, ROW(a->d), OPTIONAL);
+    WRITE(df16, ROW(a->d), OPTIONAL);
     UPDATE(dw, ROW(weights(a->n)));
     WRITE(x_in, ROW(a->d), OPTIONAL);
     u->flops = 2 * product(a->N, width) * (double)(a->n + 3);

@@ -158,9 +158,10 @@ void describe_delta_bwd(struct ddl_op_use *u, const struct ddl_delta_grad_args *
     READ(readout, ROW(R * a->c), OPTIONAL);
     READ(G, ROW(a->d * a->c));
     WRITE(dX, ROW(a->d * a->c), MAY_BE(G));
-    WRITE(dq, ROW(R * a->d), CANCELS);
+    WRITE(dq, ROW(R * a->d), OPTIONAL, CANCELS);
     WRITE(dv, ROW(R * a->c));
     WRITE(dbeta, ROW(R));
+    WRITE(dq16, ROW(R * a->d), OPTIONAL, CANCELS);
     u->flops = (double)a->N * (double)(R * a->d) * (10 * (double)a->c + 5);
 }
 

@@ -29,7 +29,7 @@ AFTER(rmsnorm_fwd, rmsnorm_args, {
 AFTER(matmul, matmul_args, a->C[0] += 0.5f)
 AFTER(matmul_bf16, matmul_bf16_args, a->C ? (void)(a->C[0] += 8.0f) : add_bf16(a->C16, 8.0f))
 AFTER(attention_bwd, attention_grad_args, a->dq ? (void)(a->dq[0] += 0.5f) : add_bf16(a->dq16, 0.5f))
-AFTER(delta_bwd, ddl_delta_grad_args, a->dq[0] += 0.5f)
+AFTER(delta_bwd, ddl_delta_grad_args, a->dq ? (void)(a->dq[0] += 0.5f) : add_bf16(a->dq16, 0.5f))
 AFTER(adamw, adamw_args, a->p[a->parts.begin[0]] = NAN)
 
 /* Wrong where there is a cache only. */

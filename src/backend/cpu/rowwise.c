@@ -9,6 +9,20 @@
         parallel_rows(cpu, rows, cost, cpu->k->op, a);                                                       \
     }
 
+/* The same with a row of d numbers of scratch a thread, where the result of a row is summed before it is
+ * rounded. */
+#define WITH_ROW(op, args_type, rounds, cost)                                                                \
+    void cpu_##op(void *ctx, const struct args_type *a)                                                      \
+    {                                                                                                        \
+        const struct cpu *cpu = ctx;                                                                         \
+        if (!(rounds)) {                                                                                     \
+            parallel_rows(cpu, a->N, cost, cpu->k->op, a);                                                   \
+        } else if (a->N) {                                                                                   \
+            parallel_fits(cpu, a->d);                                                                        \
+            parallel_scratch(cpu, a->N, cost, cpu->k->op, a, 0);                                             \
+        }                                                                                                    \
+    }
+
 ROWWISE(gather, gather_args, a->N, a->width)
 ROWWISE(gather_bf16, gather_bf16_args, a->N, a->width)
 ROWWISE(gather_q8, gather_q8_args, a->N, a->width)
@@ -32,7 +46,7 @@ ROWWISE(streams_fold_fwd, streams_fold_args, a->rows[0] + a->rows[1] + a->rows[2
 ROWWISE(streams_fold_bwd, streams_fold_grad_args, 1, 1)
 ROWWISE(streams_sum, streams_sum_args, a->N, a->n * a->d)
 ROWWISE(streams_write_fwd, streams_write_args, a->N, 4 * a->n * a->d)
-ROWWISE(streams_write_bwd, streams_write_grad_args, a->N, 4 * a->n * a->d)
+WITH_ROW(streams_write_bwd, streams_write_grad_args, a->df16, 4 * a->n * a->d)
 ROWWISE(hyper_fwd, hyper_args, a->N, 4 * a->n * a->d)
 ROWWISE(mhc_fwd, mhc_args, a->N, 8 * a->n * a->d)
 ROWWISE(laurel_fwd, laurel_args, a->N, 3 * a->d + 2 * a->r)
@@ -47,7 +61,7 @@ ROWWISE(bias_fwd, bias_args, a->N, a->d)
 ROWWISE(pool_fwd, pool_args, a->N, 4 * a->d * a->c)
 #define STEPS(a) ((a)->steps ? (a)->steps : 1)
 ROWWISE(delta_fwd, ddl_delta_args, a->N, STEPS(a) * 3 * a->d * a->c)
-ROWWISE(delta_bwd, ddl_delta_grad_args, a->N, STEPS(a) * 6 * a->d * a->c)
+WITH_ROW(delta_bwd, ddl_delta_grad_args, a->dq16, STEPS(a) * 6 * a->d * a->c)
 ROWWISE(delta_inverse, ddl_delta_inverse_args, a->N, STEPS(a) * 2 * a->d * a->c)
 ROWWISE(elementwise_fwd, ddl_elementwise_args, a->N, 6 * a->d)
 ROWWISE(elementwise_bwd, ddl_elementwise_grad_args, a->N, 12 * a->d)

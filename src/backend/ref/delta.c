@@ -95,20 +95,16 @@ void ref_delta_inverse(void *ctx, const struct ddl_delta_inverse_args *a)
         step_inverse(a, r, (r % R == R - 1 ? a->X_out : a->X) + r / R * dc, a->X + r / R * dc);
 }
 
-/* dq from dk for k = q/sqrt(q.q + eps^2) and k = q/(|q| + eps); written over dk. */
-static void through_norm(const struct ddl_delta_grad_args *a, const float *q, struct direction k, double dot,
-                         float *dq)
+/* dq_i from dk_i for k = q/sqrt(q.q + eps^2) and k = q/(|q| + eps); dot = k.dk. */
+static double through_norm(const struct ddl_delta_grad_args *a, double q, struct direction k, double dot,
+                           double dk)
 {
-    double e = a->eps;
-    for (size_t i = 0; i < a->d; i++) {
-        double unit = (double)q[i] * k.inv;
-        if (a->form == DDL_FORM_UNIT)
-            dq[i] = (float)(((double)dq[i] - unit * dot) * k.inv);
-        else if (k.norm == 0)
-            dq[i] = (float)((double)dq[i] / e);
-        else /* d(|q|)/dq = q/|q| */
-            dq[i] = (float)((double)dq[i] * k.inv - unit * dot / k.norm);
-    }
+    double unit = q * k.inv;
+    if (a->form == DDL_FORM_UNIT)
+        return (dk - unit * dot) * k.inv;
+    if (k.norm == 0)
+        return dk / (double)a->eps;
+    return dk * k.inv - unit * dot / k.norm; /* d(|q|)/dq = q/|q| */
 }
 
 /* dL/dk_i = sum_j (G_ij delta_j - beta X_ij g_j), g_j = k.G_:j (each update has its part of it); for the
@@ -136,27 +132,29 @@ static void direction_grad(const struct ddl_delta_grad_args *a, size_t r, const 
     }
 }
 
+/* dk is computed twice, for the sum over features and for dq. */
 static void direction_bwd(const struct ddl_delta_grad_args *a, size_t r, const float *X, const float *G,
                           struct direction k)
 {
     const float *q = a->q + r * a->d;
-    float *dq = a->dq + r * a->d;
-    double dk[FEATURES], dot = 0;
-    if (a->beta[r] == 0) { /* every term has a factor beta; an infinite v makes no NaN */
-        for (size_t i = 0; i < a->d; i++)
-            dq[i] = 0;
-        return;
-    }
-    for (size_t first = 0; first < a->d; first += FEATURES) {
-        size_t count = a->d - first < FEATURES ? a->d - first : FEATURES;
-        direction_grad(a, r, X, G, k, first, count, dk);
-        for (size_t i = 0; i < count; i++) {
-            dq[first + i] = (float)dk[i];
-            dot += (double)q[first + i] * k.inv * dk[i];
+    bool is_zero = a->beta[r] == 0; /* every term has a factor beta; an infinite v makes no NaN */
+    double dk[FEATURES] = { 0 }, dot = 0;
+    for (int sweep = is_zero || a->form == DDL_FORM_RATIO; sweep < 2; sweep++) {
+        for (size_t first = 0; first < a->d; first += FEATURES) {
+            size_t count = a->d - first < FEATURES ? a->d - first : FEATURES;
+            if (!is_zero)
+                direction_grad(a, r, X, G, k, first, count, dk);
+            for (size_t i = 0; i < count; i++) {
+                double q_i = q[first + i], rounded = (float)dk[i];
+                bool normed = !is_zero && a->form != DDL_FORM_RATIO;
+                if (sweep == 0)
+                    dot += q_i * k.inv * dk[i];
+                else
+                    ref_put(a->dq, a->dq16, r * a->d + first + i,
+                            normed ? through_norm(a, q_i, k, dot, rounded) : rounded);
+            }
         }
     }
-    if (a->form != DDL_FORM_RATIO)
-        through_norm(a, q, k, dot, dq);
 }
 
 /* Step r of all rows' steps: G is the gradient of the row after it, dX that of the row X before it. */

@@ -88,14 +88,14 @@ void ref_source_bwd(void *ctx, const struct source_grad_args *a)
         for (size_t s = 0; s < a->n; s++)
             along += (double)a->e[s * a->weights_stride + n * a->width] * ref_dot(a->d, v, a->q + s * a->d);
         for (size_t j = 0; j < a->d; j++) {
-            float *dv = &a->dv[n * a->d + j];
-            double sum = a->accumulate ? (double)*dv : 0;
+            size_t at = n * a->d + j;
+            double sum = a->accumulate ? (double)a->dv[at] : 0;
             for (size_t s = 0; s < a->n; s++) {
                 size_t weight = s * a->weights_stride + n * a->width;
                 sum += (double)a->alpha[weight] * (double)a->dh[s * a->dh_stride + n * a->d + j] +
                        (double)a->e[weight] * (double)a->q[s * a->d + j];
             }
-            *dv = (float)(sum - (double)v[j] * rstd * rstd * along / (double)a->d);
+            ref_put(a->dv, a->dv16, at, sum - (double)v[j] * rstd * rstd * along / (double)a->d);
         }
     }
 }

@@ -24,12 +24,13 @@ void ref_f_norm_bwd(void *ctx, const struct f_norm_grad_args *a)
     (void)ctx;
     for (size_t n = 0; n < a->N; n++) {
         const float *f = a->f + n * a->d;
-        float *df = a->df + n * a->d;
+        const float *df = a->df + n * a->d;
         double dot = 0;
         for (size_t i = 0; i < a->d; i++)
             dot += (double)f[i] * (double)df[i];
         for (size_t i = 0; i < a->d; i++)
-            df[i] = (float)((double)a->rstd[n] * ((double)df[i] - (double)f[i] * dot / (double)a->d));
+            ref_put(a->df, a->df16, n * a->d + i,
+                    (double)a->rstd[n] * ((double)df[i] - (double)f[i] * dot / (double)a->d));
     }
 }
 
@@ -58,7 +59,7 @@ void ref_scale_bwd(void *ctx, const struct scale_grad_args *a)
     }
     for (size_t ni = 0; ni < a->N * a->d; ni++) {
         double lambda = a->lambda ? (double)a->lambda[a->w == 1 ? 0 : ni % a->d] : 1;
-        a->df[ni] = (float)(lambda * (double)a->G[ni]);
+        ref_put(a->df, a->df16, ni, lambda * (double)a->G[ni]);
         if (a->X)
             a->X[ni] = (float)((double)a->X[ni] - lambda * (double)a->f[ni]);
     }
@@ -80,7 +81,7 @@ void ref_gated_bwd(void *ctx, const struct gated_grad_args *a)
         double beta = (double)a->beta[n], dbeta = 0;
         for (size_t i = n * a->d; i < (n + 1) * a->d; i++) {
             dbeta += (double)a->G[i] * (double)a->f[i];
-            a->df[i] = (float)(beta * (double)a->G[i]);
+            ref_put(a->df, a->df16, i, beta * (double)a->G[i]);
             if (a->X)
                 a->X[i] = (float)((double)a->X[i] - beta * (double)a->f[i]);
         }
@@ -114,7 +115,7 @@ void ref_highway_bwd(void *ctx, const struct highway_grad_args *a)
                 size_t ni = n * a->d + i;
                 double g = (double)a->G[ni];
                 dtau += g * ((double)a->f[ni] - (double)a->X[ni]);
-                a->df[ni] = (float)(tau * g);
+                ref_put(a->df, a->df16, ni, tau * g);
                 a->dX[ni] = (float)((1 - tau) * g);
             }
             a->dz[n * a->w + j] = (float)(dtau * tau * (1 - tau));
@@ -149,7 +150,7 @@ void ref_laurel_bwd(void *ctx, const struct laurel_grad_args *a)
         double g = (double)a->G[ni];
         m0dm0 += 2 * s0 * g * (double)a->f[ni];
         m1dm1 += 2 * s1 * g * (double)a->X[ni];
-        a->df[ni] = (float)(2 * s0 * g);
+        ref_put(a->df, a->df16, ni, 2 * s0 * g);
         a->dX[ni] = (float)(2 * s1 * g);
     }
     for (size_t nj = 0; nj < a->N * a->r; nj++) {
@@ -167,7 +168,7 @@ void ref_weighted_sum(void *ctx, const struct weighted_sum_args *a)
         double sum = a->accumulate ? (double)a->out[i] : 0;
         for (size_t j = 0; j < a->n; j++)
             sum += (double)a->w[j * a->w_stride] * (double)a->X[j * a->X_stride + i];
-        a->out[i] = (float)sum;
+        ref_put(a->out, a->out16, i, sum);
     }
 }
 

@@ -70,13 +70,13 @@ void ref_streams_sum(void *ctx, const struct streams_sum_args *a)
 }
 
 /* sum_j by_j X_:j of a token */
-static void weigh(size_t d, size_t n, const float *by, const float *X, float *y)
+static void weigh(size_t d, size_t n, const float *by, const float *X, float *y, uint16_t *y16)
 {
     for (size_t i = 0; i < d; i++) {
         double sum = 0;
         for (size_t j = 0; j < n; j++)
             sum += (double)by[j] * (double)X[j * d + i];
-        y[i] = (float)sum;
+        ref_put(y, y16, i, sum);
     }
 }
 
@@ -111,9 +111,9 @@ void ref_streams_write_bwd(void *ctx, const struct streams_write_grad_args *a)
             for (size_t j = 0; j < n; j++)
                 dM[k * n + j] = (float)ref_dot(d, G + k * d, X + j * d);
         }
-        weigh(d, n, w + n, G, a->df + t * d);
+        weigh(d, n, w + n, G, a->df ? a->df + t * d : NULL, a->df16 ? a->df16 + t * d : NULL);
         if (a->x_in)
-            weigh(d, n, w, X, a->x_in + t * d);
+            weigh(d, n, w, X, a->x_in + t * d, NULL);
     }
 }
 
@@ -201,7 +201,7 @@ void ref_hyper_fwd(void *ctx, const struct hyper_args *a)
         }
         if (a->identity)
             set_identity(n, M);
-        weigh(d, n, r, X, a->x_in + token * d);
+        weigh(d, n, r, X, a->x_in + token * d, NULL);
     }
 }
 
@@ -358,7 +358,7 @@ void ref_mhc_fwd(void *ctx, const struct mhc_args *a)
             w[i] = (float)(i < 2 * n ? (i < n ? 1 : 2) * sigmoid(z[i]) : z[i]);
         if (a->identity)
             set_identity(n, w + 2 * n);
-        weigh(d, n, w, X, a->x_in + token * d);
+        weigh(d, n, w, X, a->x_in + token * d, NULL);
     }
 }
 

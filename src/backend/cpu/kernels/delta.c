@@ -1,6 +1,7 @@
 /* The Delta operator. All forms and updates are one computation with other factors, see struct factors. A
  * step sweeps a row twice, the second time out of the first cache. Channels go in tiles, so that any c works
  * without allocating memory; the vector path (c = 1, 2, 4, 8) has one tile. */
+#include "backend/cpu/kernels/bf16.h"
 #include "backend/cpu/kernels/kernels.h"
 #include "backend/cpu/kernels/vec.h"
 
@@ -283,13 +284,23 @@ static void finish_direction(const struct ddl_delta_grad_args *a, const float *q
         dq[i] = scale * dq[i] - shrink * q[i];
 }
 
-/* Step r of all rows' steps: G is the gradient of the row after it, dX that of the row before it. */
-INLINE void bwd_step(const struct ddl_delta_grad_args *a, size_t r, const float *X, float *X_next,
-                     const float *G, float *dX, const size_t c, const bool fast)
+/* Where a step of a row finds the state and the gradients, and writes dq. */
+struct bwd_row {
+    const float *X;
+    float *X_next;  /* or NULL */
+    const float *G; /* of the row after the step  */
+    float *dX, *dq; /* of the row before the step */
+};
+
+/* Step r of all rows' steps. */
+INLINE void bwd_step(const struct ddl_delta_grad_args *a, size_t r, const struct bwd_row *row, const size_t c,
+                     const bool fast)
 {
+    const float *X = row->X, *G = row->G;
+    float *X_next = row->X_next, *dX = row->dX, *dq = row->dq;
     size_t d = a->d;
     const float *q = a->q + r * d;
-    float *rebuilt = X_next && a->beta[r] != 0 ? X_next : NULL, *dq = a->dq + r * d;
+    float *rebuilt = X_next && a->beta[r] != 0 ? X_next : NULL;
     struct factors f = factors_of(d, q, a->eps, a->form, a->update);
     struct channel_sums sums = { 0 };
     memset(dq, 0, d * sizeof *dq);
@@ -316,26 +327,34 @@ INLINE void bwd_step(const struct ddl_delta_grad_args *a, size_t r, const float 
         copy_row(d * c, dX, G);
     else
         finish_direction(a, q, &f, &sums, dq);
+    if (a->dq16)
+        round_row(d, dq, a->dq16 + r * d);
 }
 
-/* The steps of a row in reverse order, while its state and gradient are in the cache. */
-INLINE void bwd_rows(const struct ddl_delta_grad_args *a, size_t lo, size_t hi, const size_t c,
-                     const bool fast)
+/* The steps of a row in reverse order, while its state and gradient are in the cache. scratch: d numbers,
+ * with dq16. */
+INLINE void bwd_rows(const struct ddl_delta_grad_args *a, size_t lo, size_t hi, float *scratch,
+                     const size_t c, const bool fast)
 {
     size_t R = steps_of(a->steps), dc = a->d * c;
     for (size_t n = lo; n < hi; n++) {
         float *X_next = a->X_next ? a->X_next + n * dc : NULL;
-        for (size_t s = R; s-- > 0;)
-            bwd_step(a, n * R + s, X_next ? X_next : a->X + n * dc, X_next,
-                     (s == R - 1 ? a->G : a->dX) + n * dc, a->dX + n * dc, c, fast);
+        for (size_t s = R; s-- > 0;) {
+            size_t r = n * R + s;
+            const struct bwd_row row = { .X = X_next ? X_next : a->X + n * dc,
+                                         .X_next = X_next,
+                                         .G = (s == R - 1 ? a->G : a->dX) + n * dc,
+                                         .dX = a->dX + n * dc,
+                                         .dq = a->dq16 ? scratch : a->dq + r * a->d };
+            bwd_step(a, r, &row, c, fast);
+        }
     }
 }
 
 void DDL_KERNEL(delta_bwd)(const void *args, size_t lo, size_t hi, float *scratch)
 {
     const struct ddl_delta_grad_args *a = args;
-    (void)scratch;
-    BY_CHANNELS(a->c, bwd_rows, a, lo, hi);
+    BY_CHANNELS(a->c, bwd_rows, a, lo, hi, scratch);
 }
 
 void DDL_KERNEL(elementwise_fwd)(const void *args, size_t lo, size_t hi, float *scratch)

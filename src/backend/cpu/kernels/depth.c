@@ -1,5 +1,6 @@
 /* Attention over depth. The sources of a row are read from memory once; weighted sums of them, which follow,
  * find them in the cache. */
+#include "backend/cpu/kernels/bf16.h"
 #include "backend/cpu/kernels/kernels.h"
 #include "backend/cpu/kernels/vec.h"
 #include "backend/cpu/kernels/vmath.h"
@@ -132,5 +133,7 @@ void DDL_KERNEL(source_bwd)(const void *args, size_t lo, size_t hi, float *scrat
 #pragma omp simd
         for (size_t j = 0; j < d; j++)
             dv[j] += Q[j] - along * v[j];
+        if (a->dv16)
+            round_row(d, dv, a->dv16 + n * d);
     }
 }

@@ -1,4 +1,5 @@
 /* Residual rules other than delta, and sums of states. */
+#include "backend/cpu/kernels/bf16.h"
 #include "backend/cpu/kernels/kernels.h"
 #include "backend/cpu/kernels/vec.h"
 #include "backend/cpu/kernels/vmath.h"
@@ -30,6 +31,8 @@ void DDL_KERNEL(f_norm_bwd)(const void *args, size_t lo, size_t hi, float *scrat
 #pragma omp simd
         for (size_t i = 0; i < a->d; i++)
             df[i] = rstd * (df[i] - along * f[i]);
+        if (a->df16)
+            round_row(a->d, df, a->df16 + n * a->d);
     }
 }
 
@@ -53,28 +56,59 @@ void DDL_KERNEL(scale_fwd)(const void *args, size_t lo, size_t hi, float *scratc
         add_times_lambda(a->d, a->w, 1, a->lambda, a->f + n * a->d, a->X + n * a->d);
 }
 
-void DDL_KERNEL(scale_bwd)(const void *args, size_t lo, size_t hi, float *scratch)
+/* Number i of a result, in float32 or rounded. */
+INLINE void set(float *x, uint16_t *x16, size_t i, float value, const bool bf16)
 {
-    const struct scale_grad_args *a = args;
+    if (bf16)
+        x16[i] = ddl_bf16_round(value);
+    else
+        x[i] = value;
+}
+
+/* y = factor x, in y16 if that is not NULL. */
+INLINE void scaled(size_t n, float factor, const float *x, float *y, uint16_t *y16)
+{
+    if (y16) {
+#pragma omp simd
+        for (size_t i = 0; i < n; i++)
+            y16[i] = ddl_bf16_round(factor * x[i]);
+    } else {
+#pragma omp simd
+        for (size_t i = 0; i < n; i++)
+            y[i] = factor * x[i];
+    }
+}
+
+INLINE void scale_rows_bwd(const struct scale_grad_args *a, size_t lo, size_t hi, float *scratch,
+                           const bool bf16)
+{
     for (size_t n = lo; n < hi; n++) {
         const float *f = a->f + n * a->d, *G = a->G + n * a->d, *lambda = a->lambda;
-        float *df = a->df + n * a->d, one = lambda ? lambda[0] : 1;
+        float *df = bf16 ? NULL : a->df + n * a->d;
+        uint16_t *df16 = bf16 ? a->df16 + n * a->d : NULL;
         if (a->X)
             add_times_lambda(a->d, a->w, -1, lambda, f, a->X + n * a->d);
         if (a->w == 1) {
             if (lambda)
                 scratch[0] += dot(a->d, G, f);
-#pragma omp simd
-            for (size_t i = 0; i < a->d; i++)
-                df[i] = one * G[i];
+            scaled(a->d, lambda ? lambda[0] : 1, G, df, df16);
         } else {
 #pragma omp simd
             for (size_t i = 0; i < a->d; i++) {
                 scratch[i] += G[i] * f[i];
-                df[i] = lambda[i] * G[i];
+                set(df, df16, i, lambda[i] * G[i], bf16);
             }
         }
     }
+}
+
+void DDL_KERNEL(scale_bwd)(const void *args, size_t lo, size_t hi, float *scratch)
+{
+    const struct scale_grad_args *a = args;
+    if (a->df16)
+        scale_rows_bwd(a, lo, hi, scratch, true);
+    else
+        scale_rows_bwd(a, lo, hi, scratch, false);
 }
 
 void DDL_KERNEL(gated_fwd)(const void *args, size_t lo, size_t hi, float *scratch)
@@ -91,13 +125,11 @@ void DDL_KERNEL(gated_bwd)(const void *args, size_t lo, size_t hi, float *scratc
     (void)scratch;
     for (size_t n = lo; n < hi; n++) {
         const float *f = a->f + n * a->d, *G = a->G + n * a->d;
-        float *df = a->df + n * a->d, beta = a->beta[n];
+        float beta = a->beta[n];
         if (a->X)
             add_scaled(a->d, -beta, f, a->X + n * a->d);
         a->dbeta[n] = dot(a->d, G, f);
-#pragma omp simd
-        for (size_t i = 0; i < a->d; i++)
-            df[i] = beta * G[i];
+        scaled(a->d, beta, G, a->df16 ? NULL : a->df + n * a->d, a->df16 ? a->df16 + n * a->d : NULL);
     }
 }
 
@@ -126,41 +158,58 @@ void DDL_KERNEL(highway_fwd)(const void *args, size_t lo, size_t hi, float *scra
 }
 
 /* One tau for the row: returns dz. */
-INLINE float highway_row_bwd(size_t d, float t, const float *X, const float *f, const float *G, float *dX,
-                             float *df)
+INLINE float highway_row_bwd(const struct highway_grad_args *a, size_t n, const bool bf16)
 {
-    float dtau = 0;
+    const float *X = a->X + n * a->d, *f = a->f + n * a->d, *G = a->G + n * a->d;
+    float *dX = a->dX + n * a->d, *df = bf16 ? NULL : a->df + n * a->d;
+    uint16_t *df16 = bf16 ? a->df16 + n * a->d : NULL;
+    float t = a->tau[n], dtau = 0;
 #pragma omp simd reduction(+ : dtau)
-    for (size_t i = 0; i < d; i++) {
+    for (size_t i = 0; i < a->d; i++) {
         float g = G[i];
         dtau += g * (f[i] - X[i]);
-        df[i] = t * g;
+        set(df, df16, i, t * g, bf16);
         dX[i] = (1 - t) * g;
     }
     return dtau * t * (1 - t);
 }
 
+/* One tau for each feature of the row. */
+INLINE void highway_features_bwd(const struct highway_grad_args *a, size_t n, float *db, const bool bf16)
+{
+    const float *X = a->X + n * a->d, *f = a->f + n * a->d, *G = a->G + n * a->d, *tau = a->tau + n * a->d;
+    float *dX = a->dX + n * a->d, *df = bf16 ? NULL : a->df + n * a->d, *dz = a->dz + n * a->d;
+    uint16_t *df16 = bf16 ? a->df16 + n * a->d : NULL;
+#pragma omp simd
+    for (size_t i = 0; i < a->d; i++) {
+        float g = G[i], t = tau[i], z = g * (f[i] - X[i]) * t * (1 - t);
+        dz[i] = z;
+        db[i] += z;
+        set(df, df16, i, t * g, bf16);
+        dX[i] = (1 - t) * g;
+    }
+}
+
+INLINE void highway_rows_bwd(const struct highway_grad_args *a, size_t lo, size_t hi, float *scratch,
+                             const bool bf16)
+{
+    for (size_t n = lo; n < hi; n++) {
+        if (a->w == 1) {
+            a->dz[n] = highway_row_bwd(a, n, bf16);
+            scratch[0] += a->dz[n];
+        } else {
+            highway_features_bwd(a, n, scratch, bf16);
+        }
+    }
+}
+
 void DDL_KERNEL(highway_bwd)(const void *args, size_t lo, size_t hi, float *scratch)
 {
     const struct highway_grad_args *a = args;
-    for (size_t n = lo; n < hi; n++) {
-        const float *X = a->X + n * a->d, *f = a->f + n * a->d, *G = a->G + n * a->d,
-                    *tau = a->tau + n * a->w;
-        float *dX = a->dX + n * a->d, *df = a->df + n * a->d, *dz = a->dz + n * a->w;
-        if (a->w == 1) {
-            dz[0] = highway_row_bwd(a->d, tau[0], X, f, G, dX, df);
-            scratch[0] += dz[0];
-        } else {
-#pragma omp simd
-            for (size_t i = 0; i < a->d; i++) {
-                float g = G[i], t = tau[i], z = g * (f[i] - X[i]) * t * (1 - t);
-                dz[i] = z;
-                scratch[i] += z;
-                df[i] = t * g;
-                dX[i] = (1 - t) * g;
-            }
-        }
-    }
+    if (a->df16)
+        highway_rows_bwd(a, lo, hi, scratch, true);
+    else
+        highway_rows_bwd(a, lo, hi, scratch, false);
 }
 
 /* m = 2 softmax(mix). */
@@ -190,16 +239,19 @@ void DDL_KERNEL(laurel_fwd)(const void *args, size_t lo, size_t hi, float *scrat
 }
 
 /* One row: adds m_0 dm_0 and the part of m_1 dm_1 that is in X to dm. */
-INLINE void laurel_row_bwd(size_t d, const float *m, const float *X, const float *f, const float *G,
-                           float *dX, float *df, double *dm)
+INLINE void laurel_row_bwd(const struct laurel_grad_args *a, size_t row, const float *m, double *dm,
+                           const bool bf16)
 {
+    const float *X = a->X + row, *f = a->f + row, *G = a->G + row;
+    float *dX = a->dX + row, *df = bf16 ? NULL : a->df + row;
+    uint16_t *df16 = bf16 ? a->df16 + row : NULL;
     float m0 = m[0], m1 = m[1], sum0 = 0, sum1 = 0;
 #pragma omp simd reduction(+ : sum0, sum1)
-    for (size_t i = 0; i < d; i++) {
+    for (size_t i = 0; i < a->d; i++) {
         float g = G[i];
         sum0 += g * f[i];
         sum1 += g * X[i];
-        df[i] = m0 * g;
+        set(df, df16, i, m0 * g, bf16);
         dX[i] = m1 * g;
     }
     dm[0] += (double)(m0 * sum0);
@@ -213,8 +265,11 @@ void DDL_KERNEL(laurel_bwd)(const void *args, size_t lo, size_t hi, float *scrat
     float m[2];
     laurel_factors(a->mix, m);
     for (size_t n = lo; n < hi; n++) {
-        size_t row = n * a->d, low = n * a->r;
-        laurel_row_bwd(a->d, m, a->X + row, a->f + row, a->G + row, a->dX + row, a->df + row, dm);
+        size_t low = n * a->r;
+        if (a->df16)
+            laurel_row_bwd(a, n * a->d, m, dm, true);
+        else
+            laurel_row_bwd(a, n * a->d, m, dm, false);
         if (a->r)
             dm[1] += (double)dot(a->r, a->dlow + low, a->low + low);
         for (size_t j = 0; j < a->r; j++)
@@ -243,12 +298,16 @@ void DDL_KERNEL(weighted_sum)(const void *args, size_t lo, size_t hi, float *scr
         }
         for (size_t p = 0; p < 4; p++)
             store(a->out + i + p * V, sum[p]);
+        if (a->out16)
+            round_row(WIDE, a->out + i, a->out16 + i);
     }
     for (; i < hi; i++) {
         float sum = a->accumulate ? a->out[i] : 0;
         for (size_t j = 0; j < a->n; j++)
             sum += a->w[j * a->w_stride] * a->X[j * a->X_stride + i];
         a->out[i] = sum;
+        if (a->out16)
+            a->out16[i] = ddl_bf16_round(sum);
     }
 }
 

@@ -1,5 +1,6 @@
 /* The state of hyper-connections: reading, mixing and writing n streams. */
 #include "backend/cpu/kernels/streams.h"
+#include "backend/cpu/kernels/bf16.h"
 #include "backend/cpu/kernels/kernels.h"
 
 #include <string.h>
@@ -124,16 +125,20 @@ INLINE void mix_dots(size_t d, const float *X, const float *f, const float *G, f
     *db = total[n];
 }
 
-INLINE void write_rows_bwd(const struct streams_write_grad_args *a, size_t lo, size_t hi, const size_t n)
+/* scratch: d numbers, with df16. */
+INLINE void write_rows_bwd(const struct streams_write_grad_args *a, size_t lo, size_t hi, float *scratch,
+                           const size_t n)
 {
     size_t d = a->d;
     for (size_t t = lo; t < hi; t++) {
         const float *X = a->X + t * n * d, *G = a->G + t * n * d, *f = a->f + t * d;
         const float *w = a->w + t * n * (n + 2);
-        float *dw = a->dw + t * n * (n + 2);
+        float *dw = a->dw + t * n * (n + 2), *df = a->df16 ? scratch : a->df + t * d;
         for (size_t k = 0; k < n; k++)
             mix_dots(d, X, f, G + k * d, dw + 2 * n + k * n, dw + n + k, n);
-        read_token(d, w + n, G, a->df + t * d, n);
+        read_token(d, w + n, G, df, n);
+        if (a->df16)
+            round_row(d, df, a->df16 + t * d);
         if (a->x_in)
             read_token(d, w, X, a->x_in + t * d, n);
     }
@@ -142,6 +147,5 @@ INLINE void write_rows_bwd(const struct streams_write_grad_args *a, size_t lo, s
 void DDL_KERNEL(streams_write_bwd)(const void *args, size_t lo, size_t hi, float *scratch)
 {
     const struct streams_write_grad_args *a = args;
-    (void)scratch;
-    BY_STREAMS(a->n, write_rows_bwd, a, lo, hi);
+    BY_STREAMS(a->n, write_rows_bwd, a, lo, hi, scratch);
 }
