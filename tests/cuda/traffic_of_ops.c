@@ -22,7 +22,6 @@ static const struct budget {
     { "adamw", 1.05, 0.7, "the parts of trials have odd sizes and begin anywhere" },
     { "sum_squares", 1.05, 0.7, "likewise" },
     { "attention_", 4.2, 0.8, "keys and values are read again for each tile of queries" },
-    { "rope_", 3, 0.9, "a head is read again once its norm is known" },
     { "cache_append", 1.05, 0.6, "a sequence has few rows, and their numbers are indices" },
     { "history_push", 1.05, 0.85, "likewise" },
     { NULL, 0, 0, NULL },

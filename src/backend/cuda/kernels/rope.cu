@@ -34,6 +34,21 @@ __device__ inline struct rotated rotate(float x1, float x2, float c, float s, fl
          unit += gridDim.x * static_cast<size_t>(WARPS))
 #define LANE (threadIdx.x % 32)
 
+/* Pairs that a lane keeps in registers: those of heads of up to 256 numbers. Later ones are read again. */
+static constexpr unsigned KEPT = 4;
+
+/* The rotated pair i of a head that begins at number x. */
+__device__ inline struct rotated rotated_pair(const float *x, const uint16_t *x16, size_t at, size_t i,
+                                              size_t half, const float *cosines, const float *sines)
+{
+    return rotate(get(x, x16, at + i), get(x, x16, at + half + i), cosines[i], sines[i], 1);
+}
+
+__device__ inline float squared(struct rotated r)
+{
+    return r.first * r.first + r.second * r.second;
+}
+
 KERNEL(rope_fwd, 256, struct rope_args)
 {
     const size_t half = a.R / 2;
@@ -43,84 +58,135 @@ KERNEL(rope_fwd, 256, struct rope_args)
         const size_t position = a.ragged.B ? static_cast<size_t>(a.ragged.position[n]) : n % a.T;
         const float *cosines = a.cos + position * half, *sines = a.sin + position * half;
         const size_t x = n * a.x_stride + head * a.h, y = n * a.y_stride + head * a.h;
-        float rstd = 1;
-        if (a.w) {
-            float squares = 0;
-            for (size_t i = LANE; i < half; i += 32) {
-                const struct rotated r =
-                    rotate(get(a.x, a.x16, x + i), get(a.x, a.x16, x + half + i), cosines[i], sines[i], 1);
-                squares += r.first * r.first + r.second * r.second;
+        struct rotated kept[KEPT];
+        float squares = 0, rstd = 1;
+#pragma unroll
+        for (unsigned k = 0; k < KEPT; k++) {
+            const size_t i = LANE + 32 * k;
+            if (i < half) {
+                kept[k] = rotated_pair(a.x, a.x16, x, i, half, cosines, sines);
+                squares += squared(kept[k]);
             }
+        }
+        if (a.w) {
+            for (size_t i = LANE + 32 * KEPT; i < half; i += 32)
+                squares += squared(rotated_pair(a.x, a.x16, x, i, half, cosines, sines));
             for (size_t i = 2 * half + LANE; i < a.h; i += 32)
                 squares += get(a.x, a.x16, x + i) * get(a.x, a.x16, x + i);
             rstd = 1.0f / sqrtf(warp_sum(squares) / static_cast<float>(a.h) + a.eps);
         }
-        for (size_t i = LANE; i < half; i += 32) {
-            const struct rotated r =
-                rotate(get(a.x, a.x16, x + i), get(a.x, a.x16, x + half + i), cosines[i], sines[i], 1);
+        const auto write = [&](size_t i, struct rotated r) {
             put(a.y, a.y16, y + i, r.first * rstd * (a.w ? a.w[i] : 1.0f));
             put(a.y, a.y16, y + half + i, r.second * rstd * (a.w ? a.w[half + i] : 1.0f));
-        }
+        };
+#pragma unroll
+        for (unsigned k = 0; k < KEPT; k++)
+            if (LANE + 32 * k < half)
+                write(LANE + 32 * k, kept[k]);
+        for (size_t i = LANE + 32 * KEPT; i < half; i += 32)
+            write(i, rotated_pair(a.x, a.x16, x, i, half, cosines, sines));
         for (size_t i = 2 * half + LANE; i < a.h; i += 32)
             put(a.y, a.y16, y + i, get(a.x, a.x16, x + i) * rstd * (a.w ? a.w[i] : 1.0f));
     }
 }
 
 /* With z = the rotated x, g = w dy: dz = rstd (g - z rstd^2 mean(z g)), dx is dz rotated back, dw sums z rstd
- * dy. Each warp has a row of partial sums of dw. */
+ * dy. Each warp has a row of partial sums of dw; a lane keeps those of its first pairs in registers. Without
+ * w, dz = dy. */
 KERNEL(rope_bwd, 256, struct cuda_rope_grad)
 {
     const struct rope_grad_args &op = a.op;
     const size_t half = op.R / 2;
+    const float *w = op.w;
     float *partial = a.partial + (blockIdx.x * static_cast<size_t>(WARPS) + threadIdx.x / 32) * op.h;
-    for (size_t i = LANE; op.w && i < op.h; i += 32)
+    for (size_t i = LANE; w && i < op.h; i += 32)
         partial[i] = 0;
     __syncwarp();
+    struct rotated dw[KEPT] = {};
     FOR_HEADS(op.B * op.T, op.H)
     {
         const size_t n = unit / op.H, head = unit % op.H;
         const float *cosines = op.cos + n % op.T * half, *sines = op.sin + n % op.T * half;
         const size_t x = n * op.x_stride + head * op.h, dy = n * op.dy_stride + head * op.h,
                      dx = n * op.dx_stride + head * op.h;
+        struct rotated z[KEPT], g[KEPT];
         float squares = 0, dot = 0, rstd = 1, factor = 0;
-        if (op.w) {
-            for (size_t i = LANE; i < half; i += 32) {
-                const struct rotated z = rotate(get(op.x, op.x16, x + i), get(op.x, op.x16, x + half + i),
-                                                cosines[i], sines[i], 1);
-                squares += z.first * z.first + z.second * z.second;
-                dot += z.first * op.w[i] * get(op.dy, op.dy16, dy + i) +
-                       z.second * op.w[half + i] * get(op.dy, op.dy16, dy + half + i);
-            }
+        const auto gradient = [&](size_t i) {
+            return rotated{ get(op.dy, op.dy16, dy + i), get(op.dy, op.dy16, dy + half + i) };
+        };
+        const auto rotated_x = [&](size_t i) {
+            return rotated_pair(op.x, op.x16, x, i, half, cosines, sines);
+        };
+        const auto take = [&](size_t i, struct rotated z, struct rotated g) {
+            squares += squared(z);
+            dot += z.first * w[i] * g.first + z.second * w[half + i] * g.second;
+        };
+#pragma unroll
+        for (unsigned k = 0; k < KEPT; k++) {
+            const size_t i = LANE + 32 * k;
+            if (i >= half)
+                continue;
+            g[k] = gradient(i);
+            if (!w)
+                continue;
+            z[k] = rotated_x(i);
+            take(i, z[k], g[k]);
+        }
+        if (w) {
+            for (size_t i = LANE + 32 * KEPT; i < half; i += 32)
+                take(i, rotated_x(i), gradient(i));
             for (size_t i = 2 * half + LANE; i < op.h; i += 32) {
-                const float z = get(op.x, op.x16, x + i);
-                squares += z * z;
-                dot += z * op.w[i] * get(op.dy, op.dy16, dy + i);
+                const float own = get(op.x, op.x16, x + i);
+                squares += own * own;
+                dot += own * w[i] * get(op.dy, op.dy16, dy + i);
             }
             rstd = 1.0f / sqrtf(warp_sum(squares) / static_cast<float>(op.h) + op.eps);
             factor = rstd * rstd * warp_sum(dot) / static_cast<float>(op.h);
         }
-        for (size_t i = LANE; i < half; i += 32) {
-            float g1 = get(op.dy, op.dy16, dy + i), g2 = get(op.dy, op.dy16, dy + half + i);
-            if (op.w) {
-                const struct rotated z = rotate(get(op.x, op.x16, x + i), get(op.x, op.x16, x + half + i),
-                                                cosines[i], sines[i], 1);
-                partial[i] += z.first * rstd * g1;
-                partial[half + i] += z.second * rstd * g2;
-                g1 = rstd * (g1 * op.w[i] - z.first * factor);
-                g2 = rstd * (g2 * op.w[half + i] - z.second * factor);
+        /* Writes a pair of dx; returns its share of dw. */
+        const auto finish = [&](size_t i, struct rotated z, struct rotated g) {
+            rotated share = {};
+            if (w) {
+                share = { z.first * rstd * g.first, z.second * rstd * g.second };
+                g = { rstd * (g.first * w[i] - z.first * factor),
+                      rstd * (g.second * w[half + i] - z.second * factor) };
             }
-            const struct rotated r = rotate(g1, g2, cosines[i], sines[i], -1);
+            const struct rotated r = rotate(g.first, g.second, cosines[i], sines[i], -1);
             put(op.dx, op.dx16, dx + i, r.first);
             put(op.dx, op.dx16, dx + half + i, r.second);
+            return share;
+        };
+#pragma unroll
+        for (unsigned k = 0; k < KEPT; k++) {
+            const size_t i = LANE + 32 * k;
+            if (i >= half)
+                continue;
+            const struct rotated share = finish(i, w ? z[k] : rotated{}, g[k]);
+            dw[k] = { dw[k].first + share.first, dw[k].second + share.second };
+        }
+        for (size_t i = LANE + 32 * KEPT; i < half; i += 32) {
+            const struct rotated share = finish(i, w ? rotated_x(i) : rotated{}, gradient(i));
+            if (w) {
+                partial[i] += share.first;
+                partial[half + i] += share.second;
+            }
         }
         for (size_t i = 2 * half + LANE; i < op.h; i += 32) {
             float g = get(op.dy, op.dy16, dy + i);
-            if (op.w) {
+            if (w) {
                 const float z = get(op.x, op.x16, x + i);
                 partial[i] += z * rstd * g;
-                g = rstd * (g * op.w[i] - z * factor);
+                g = rstd * (g * w[i] - z * factor);
             }
             put(op.dx, op.dx16, dx + i, g);
+        }
+    }
+#pragma unroll
+    for (unsigned k = 0; k < KEPT; k++) {
+        const size_t i = LANE + 32 * k;
+        if (w && i < half) {
+            partial[i] = dw[k].first;
+            partial[half + i] = dw[k].second;
         }
     }
 }
