@@ -4,8 +4,6 @@
 # check_parameters.sh SOURCE
 set -eu
 cd "$1"
-# Not yet divided: two of the public interface.
-exempt=': (ddl_eval_text|ddl_inspect_text) has '
 find src cli examples tests -name '*.[ch]' | sort | xargs awk -v most=8 '
     FNR == 1 { text = "" }
     /^[A-Za-z_].*\(/ { text = $0; line = FNR; if ($0 !~ /;$/ && $0 !~ /\\$/) next; text = ""; next }
@@ -22,11 +20,13 @@ find src cli examples tests -name '*.[ch]' | sort | xargs awk -v most=8 '
         name = text
         sub(/\(.*/, "", name)
         sub(/.*[ *]/, "", name)
-        if (n > most)
+        if (n > most) {
             printf "%s:%d: %s has %d parameters, at most %d\n", FILENAME, line, name, n, most
+            bad = 1
+        }
         text = ""
         next
     }
     text != "" && /[;{}]/ { text = ""; next }
-    text != "" { text = text $0 }' | grep -vE "$exempt" || exit 0
-exit 1
+    text != "" { text = text $0 }
+    END { exit bad }'

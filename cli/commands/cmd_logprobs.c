@@ -131,10 +131,11 @@ static ddl_status score(const struct flags *flags, const struct folder *folder, 
     char *text = NULL;
     size_t size = 0;
     config.each = print_token;
+    config.progress = show_progress;
+    config.user = &s;
     ddl_status status = read_input(path, SIZE_MAX, &text, &size, err);
     if (!status)
-        status = ddl_eval_text(folder->model, folder->tokenizer, text, size, &config, show_progress, &s,
-                               &result, err);
+        status = ddl_eval_text(folder->model, folder->tokenizer, text, size, &config, &result, err);
     if (status == DDL_E_FORMAT)
         status = ddl_error_prefix(err, status, input_name(path));
     progress_line_clear(&s.work.line);

@@ -80,7 +80,7 @@ static ddl_status inspect_prompt(const struct flags *flags, const struct folder 
     const struct ddl_inspect_config config = { .spectrum_tokens = flags->inspect.spectrum_tokens };
     size_t context = ddl_model_config(folder->model)->block_size;
     ddl_status status = ddl_inspect_text(out, folder->model, folder->tokenizer, flags->prompt,
-                                         strlen(flags->prompt), &config, NULL, NULL, err);
+                                         strlen(flags->prompt), &config, err);
     if (!status && ddl_inspect_tokens(*out) > context)
         status = ddl_error_set(err, DDL_E_USAGE,
                                "--prompt: expected at most %zu tokens (the model's context), found %llu",

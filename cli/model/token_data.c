@@ -74,12 +74,15 @@ ddl_status token_data_eval(const struct token_data *data, const struct folder *f
     ddl_status status = ddl_comm_agree(config->comm, check_vocabulary(data, folder, model, err), err);
     if (status)
         return status;
+    struct ddl_eval_config with_progress = *config;
+    with_progress.progress = progress;
+    with_progress.user = user;
     if (data->shards)
         status = ddl_eval_shards(folder->model, data->is_recorded ? folder->tokenizer : NULL, data->shards,
-                                 config, progress, user, out, err);
+                                 &with_progress, out, err);
     else
-        status = ddl_eval_text(folder->model, folder->tokenizer, data->text, data->size, config, progress,
-                               user, out, err);
+        status =
+            ddl_eval_text(folder->model, folder->tokenizer, data->text, data->size, &with_progress, out, err);
     return named(data, status, err);
 }
 
@@ -92,11 +95,14 @@ ddl_status token_data_inspect(const struct token_data *data, const struct folder
     ddl_status status = check_vocabulary(data, folder, model, err);
     if (status)
         return status;
+    struct ddl_inspect_config with_progress = *config;
+    with_progress.progress = progress;
+    with_progress.user = user;
     if (data->shards)
-        status = ddl_inspect_shards(out, folder->model, data->shards, config, progress, user, err);
+        status = ddl_inspect_shards(out, folder->model, data->shards, &with_progress, err);
     else
-        status = ddl_inspect_text(out, folder->model, folder->tokenizer, data->text, data->size, config,
-                                  progress, user, err);
+        status = ddl_inspect_text(out, folder->model, folder->tokenizer, data->text, data->size,
+                                  &with_progress, err);
     return named(data, status, err);
 }
 

@@ -44,7 +44,9 @@ struct ddl_eval_config {
     size_t batch;                  /* windows at a time; 0: 8                       */
     size_t stride;                 /* at most seq; 0: seq                           */
     uint64_t max_tokens;           /* tokens, rounded up to windows; 0: all         */
-    ddl_token_scored_fn *each;     /* with the same user as progress; NULL: none    */
+    ddl_token_scored_fn *each;     /* NULL: none                                    */
+    ddl_progress_fn *progress;     /* in tokens; it can end the call; NULL: none    */
+    void *user;                    /* for each and progress                         */
     struct ddl_eval_group *groups; /* result by group (DDL_MASK_GROUPS), on all ranks; NULL: none */
     /* Ranks divide the batches of windows: all call the function with the same model, tokens and
      * configuration, without `each`, and have the same status, error and result but for the seconds. The
@@ -66,21 +68,19 @@ struct ddl_eval_result {
  * if it is not NULL;
  * <|endoftext|> counts none. DDL_E_FORMAT for a token outside the vocabulary, fewer than two tokens, or if
  * masks count none of them; DDL_E_USAGE if seq exceeds the model's context, stride exceeds seq, or batch is
- * out of range; DDL_E_NUMERIC if the loss is not finite; DDL_E_INTERRUPTED if progress stops it. progress, in
- * tokens, may be NULL. */
+ * out of range; DDL_E_NUMERIC if the loss is not finite; DDL_E_INTERRUPTED if progress stops it. */
 DDL_API ddl_status ddl_eval_shards(ddl_model *model, const ddl_tokenizer *tokenizer, const ddl_shards *shards,
-                                   const struct ddl_eval_config *config, ddl_progress_fn *progress,
-                                   void *user, struct ddl_eval_result *out, struct ddl_error *err);
+                                   const struct ddl_eval_config *config, struct ddl_eval_result *out,
+                                   struct ddl_error *err);
 /* The text (any bytes but zero; size in bytes, at least 1) after an <|endoftext|>, where the tokenizer has
- * one, so that its first token is scored too. DDL_E_FORMAT for an empty text and for a zero byte. progress
- * may be NULL. */
+ * one, so that its first token is scored too. DDL_E_FORMAT for an empty text and for a zero byte. */
 DDL_API ddl_status ddl_eval_text(ddl_model *model, const ddl_tokenizer *tokenizer, const char *text,
-                                 size_t size, const struct ddl_eval_config *config, ddl_progress_fn *progress,
-                                 void *user, struct ddl_eval_result *out, struct ddl_error *err);
-/* The bytes of the file at path as text. progress may be NULL. */
-DDL_API ddl_status ddl_eval_file(ddl_model *model, const ddl_tokenizer *tokenizer, const char *path,
-                                 const struct ddl_eval_config *config, ddl_progress_fn *progress, void *user,
+                                 size_t size, const struct ddl_eval_config *config,
                                  struct ddl_eval_result *out, struct ddl_error *err);
+/* The bytes of the file at path as text. */
+DDL_API ddl_status ddl_eval_file(ddl_model *model, const ddl_tokenizer *tokenizer, const char *path,
+                                 const struct ddl_eval_config *config, struct ddl_eval_result *out,
+                                 struct ddl_error *err);
 
 #ifdef __cplusplus
 }

@@ -33,6 +33,8 @@ struct ddl_inspect_config {
     uint64_t max_tokens;      /* rounded up to whole sequences; 0: all                                    */
     uint64_t spectrum_tokens; /* singular values are computed for at least this many tokens, evenly spaced, or
                                  for all if there are fewer                                               */
+    ddl_progress_fn *progress; /* in tokens; it can end the calls that read all tokens; NULL: none         */
+    void *user;                /* for progress                                                             */
 };
 /* The model's context, 16384 tokens, 256 of them with singular values. */
 DDL_API struct ddl_inspect_config ddl_inspect_defaults(void);
@@ -165,20 +167,18 @@ DDL_API void ddl_inspect_free(ddl_inspection *inspection);
 DDL_API ddl_status ddl_inspect_batch(ddl_inspection *inspection, const struct ddl_batch *batch,
                                      struct ddl_error *err);
 /* Creates in *out an inspection of the shards' first max_tokens tokens, rounded up to whole sequences of seq,
- * and finishes it. DDL_E_FORMAT where a token is outside the vocabulary. progress, in tokens, may be NULL. */
+ * and finishes it. DDL_E_FORMAT where a token is outside the vocabulary. */
 DDL_API ddl_status ddl_inspect_shards(ddl_inspection **out, ddl_model *model, const ddl_shards *shards,
-                                      const struct ddl_inspect_config *config, ddl_progress_fn *progress,
-                                      void *user, struct ddl_error *err);
-/* The same for n token ids, into *out; progress may be NULL. */
+                                      const struct ddl_inspect_config *config, struct ddl_error *err);
+/* The same for n token ids, into *out. */
 DDL_API ddl_status ddl_inspect_ids(ddl_inspection **out, ddl_model *model, const int32_t *ids, size_t n,
-                                   const struct ddl_inspect_config *config, ddl_progress_fn *progress,
-                                   void *user, struct ddl_error *err);
+                                   const struct ddl_inspect_config *config, struct ddl_error *err);
 
 /* The same for the tokens of a text (any bytes but zero; size in bytes, at least 1) after an <|endoftext|>,
- * where the tokenizer has one; into *out. progress may be NULL. */
+ * where the tokenizer has one; into *out. */
 DDL_API ddl_status ddl_inspect_text(ddl_inspection **out, ddl_model *model, const ddl_tokenizer *tokenizer,
                                     const char *text, size_t size, const struct ddl_inspect_config *config,
-                                    ddl_progress_fn *progress, void *user, struct ddl_error *err);
+                                    struct ddl_error *err);
 
 /* Computes the results below from all batches of the inspection so far. DDL_E_USAGE before the first batch.
  */

@@ -317,6 +317,8 @@ static ddl_status evaluate(struct evaluation *e, const struct ddl_eval_config *c
     err = err ? err : &unused;
     *out = (struct ddl_eval_result){ 0 };
     e->each = config->each;
+    e->progress = config->progress;
+    e->user = config->user;
     e->comm = config->comm;
     e->sums.groups = config->groups;
     if (config->groups)
@@ -340,30 +342,26 @@ static ddl_status evaluate(struct evaluation *e, const struct ddl_eval_config *c
 }
 
 ddl_status ddl_eval_shards(ddl_model *model, const ddl_tokenizer *tokenizer, const ddl_shards *shards,
-                           const struct ddl_eval_config *config, ddl_progress_fn *progress, void *user,
-                           struct ddl_eval_result *out, struct ddl_error *err)
+                           const struct ddl_eval_config *config, struct ddl_eval_result *out,
+                           struct ddl_error *err)
 {
     struct source source = {
         .read = read_shards, .shards = shards, .from = shards, .count = ddl_shards_count(shards)
     };
-    struct evaluation e = {
-        .model = model, .tokenizer = tokenizer, .source = &source, .progress = progress, .user = user
-    };
+    struct evaluation e = { .model = model, .tokenizer = tokenizer, .source = &source };
     return evaluate(&e, config, out, err);
 }
 
 ddl_status ddl_eval_text(ddl_model *model, const ddl_tokenizer *tokenizer, const char *text, size_t size,
-                         const struct ddl_eval_config *config, ddl_progress_fn *progress, void *user,
-                         struct ddl_eval_result *out, struct ddl_error *err)
+                         const struct ddl_eval_config *config, struct ddl_eval_result *out,
+                         struct ddl_error *err)
 {
     struct ddl_ids ids = { 0 };
     size_t prefix;
     ddl_status status = agree(config, ddl_text_ids(tokenizer, text, size, &ids, &prefix, err), err);
     if (!status) {
         struct source source = { .read = read_ids, .from = ids.ids, .count = ids.n, .prefix = prefix };
-        struct evaluation e = {
-            .model = model, .tokenizer = tokenizer, .source = &source, .progress = progress, .user = user
-        };
+        struct evaluation e = { .model = model, .tokenizer = tokenizer, .source = &source };
         status = evaluate(&e, config, out, err);
     }
     ddl_ids_free(&ids);
@@ -371,8 +369,8 @@ ddl_status ddl_eval_text(ddl_model *model, const ddl_tokenizer *tokenizer, const
 }
 
 ddl_status ddl_eval_file(ddl_model *model, const ddl_tokenizer *tokenizer, const char *path,
-                         const struct ddl_eval_config *config, ddl_progress_fn *progress, void *user,
-                         struct ddl_eval_result *out, struct ddl_error *err)
+                         const struct ddl_eval_config *config, struct ddl_eval_result *out,
+                         struct ddl_error *err)
 {
     struct ddl_file_map map;
     ddl_status opened = ddl_file_map_open(&map, path, err), status = agree(config, opened, err);
@@ -381,8 +379,7 @@ ddl_status ddl_eval_file(ddl_model *model, const ddl_tokenizer *tokenizer, const
             ddl_file_map_close(&map);
         return status;
     }
-    status =
-        ddl_eval_text(model, tokenizer, (const char *)map.data, map.size, config, progress, user, out, err);
+    status = ddl_eval_text(model, tokenizer, (const char *)map.data, map.size, config, out, err);
     if (status == DDL_E_FORMAT)
         status = ddl_error_prefix(err, status, path);
     ddl_file_map_close(&map);

@@ -66,7 +66,9 @@ ddl_status ddl_graft_loss(const char *folder, const struct ddl_train_config *tra
 {
     const struct ddl_eval_config windows = { .seq = train->seq,
                                              .batch = train->batch,
-                                             .max_tokens = train->val_tokens };
+                                             .max_tokens = train->val_tokens,
+                                             .progress = progress,
+                                             .user = user };
     struct data data = { 0 };
     struct ddl_config config;
     ddl_backend *backend = NULL;
@@ -81,8 +83,7 @@ ddl_status ddl_graft_loss(const char *folder, const struct ddl_train_config *tra
             &model, folder, backend,
             &(struct ddl_load_options){ .ignore_extra = true, .no_verify = !train->verify }, err);
     if (!status) {
-        status = ddl_eval_shards(model, NULL, data.val ? data.val : data.train, &windows, progress, user, out,
-                                 err);
+        status = ddl_eval_shards(model, NULL, data.val ? data.val : data.train, &windows, out, err);
         if (status == DDL_E_FORMAT)
             status = ddl_error_prefix(err, status, data.val ? "val_data" : "train_data");
     }

@@ -242,7 +242,7 @@ static ddl_status run_pass(struct ddl_inspection *in, const struct token_source 
 
 /* Sequences of seq tokens, and a shorter one at the end of the source. */
 static ddl_status run_source(struct ddl_inspection *in, const struct token_source *source, uint64_t total,
-                             ddl_progress_fn *progress, void *user, struct ddl_error *err)
+                             struct ddl_error *err)
 {
     size_t seq = in->config.seq, N = in->config.batch * seq;
     int32_t *buffer = ddl_mem_alloc(2 * N * sizeof *buffer);
@@ -254,7 +254,7 @@ static ddl_status run_source(struct ddl_inspection *in, const struct token_sourc
         B = B ? B : 1;
         status = run_pass(in, source, at, B, T, buffer, err);
         at += B * T;
-        if (!status && progress && progress(user, at, total))
+        if (!status && in->config.progress && in->config.progress(in->config.user, at, total))
             status = ddl_error_set(err, DDL_E_INTERRUPTED, "inspect: interrupted after %llu of %llu tokens",
                                    (unsigned long long)at, (unsigned long long)total);
     }
@@ -263,8 +263,7 @@ static ddl_status run_source(struct ddl_inspection *in, const struct token_sourc
 }
 
 static ddl_status inspect_source(ddl_inspection **out, ddl_model *model, const struct token_source *source,
-                                 const struct ddl_inspect_config *config, ddl_progress_fn *progress,
-                                 void *user, struct ddl_error *err)
+                                 const struct ddl_inspect_config *config, struct ddl_error *err)
 {
     struct ddl_inspect_config c = *config;
     uint64_t total = source->count;
@@ -284,7 +283,7 @@ static ddl_status inspect_source(ddl_inspection **out, ddl_model *model, const s
     ddl_status status = ddl_inspect_create(&in, model, &c, total, err);
     if (status)
         return status;
-    status = run_source(in, source, total, progress, user, err);
+    status = run_source(in, source, total, err);
     if (!status)
         status = ddl_inspect_finish(in, err);
     if (status) {
@@ -296,32 +295,30 @@ static ddl_status inspect_source(ddl_inspection **out, ddl_model *model, const s
 }
 
 ddl_status ddl_inspect_shards(ddl_inspection **out, ddl_model *model, const ddl_shards *shards,
-                              const struct ddl_inspect_config *config, ddl_progress_fn *progress, void *user,
-                              struct ddl_error *err)
+                              const struct ddl_inspect_config *config, struct ddl_error *err)
 {
     const struct token_source source = { read_shards, read_targets_of_shards, shards,
                                          ddl_shards_count(shards) };
-    return inspect_source(out, model, &source, config, progress, user, err);
+    return inspect_source(out, model, &source, config, err);
 }
 
 ddl_status ddl_inspect_ids(ddl_inspection **out, ddl_model *model, const int32_t *ids, size_t n,
-                           const struct ddl_inspect_config *config, ddl_progress_fn *progress, void *user,
-                           struct ddl_error *err)
+                           const struct ddl_inspect_config *config, struct ddl_error *err)
 {
     const struct token_source source = { read_ids, read_ids, ids, n };
-    return inspect_source(out, model, &source, config, progress, user, err);
+    return inspect_source(out, model, &source, config, err);
 }
 
 ddl_status ddl_inspect_text(ddl_inspection **out, ddl_model *model, const ddl_tokenizer *tokenizer,
                             const char *text, size_t size, const struct ddl_inspect_config *config,
-                            ddl_progress_fn *progress, void *user, struct ddl_error *err)
+                            struct ddl_error *err)
 {
     struct ddl_ids ids = { 0 };
     size_t prefix;
     *out = NULL;
     ddl_status status = ddl_text_ids(tokenizer, text, size, &ids, &prefix, err);
     if (!status)
-        status = ddl_inspect_ids(out, model, ids.ids, ids.n, config, progress, user, err);
+        status = ddl_inspect_ids(out, model, ids.ids, ids.n, config, err);
     ddl_ids_free(&ids);
     return status;
 }

@@ -74,7 +74,7 @@ static void windows_by_hand(void **state)
         size_t seq = cases[i].seq ? cases[i].seq : 16, stride = cases[i].stride ? cases[i].stride : seq;
         struct ddl_eval_result r;
         struct ddl_error err;
-        assert_ok(ddl_eval_shards(model, tokenizer, shards, &config, NULL, NULL, &r, &err), err);
+        assert_ok(ddl_eval_shards(model, tokenizer, shards, &config, &r, &err), err);
         double nats = 0, bytes = 0;
         for (size_t at = 1; at <= cases[i].scored; at++) {
             size_t window = at > seq ? (at - seq + stride - 1) / stride : 0, size = 0;
@@ -98,7 +98,7 @@ static void no_tokenizer_no_bytes(void **state)
     struct ddl_eval_result r;
     struct ddl_error err;
     const struct ddl_eval_config config = { 0 };
-    assert_ok(ddl_eval_shards(model, NULL, shards, &config, NULL, NULL, &r, &err), err);
+    assert_ok(ddl_eval_shards(model, NULL, shards, &config, &r, &err), err);
     assert_true(r.bytes == 0 && isnan(r.bits_per_byte) && isfinite(r.loss));
 }
 
@@ -109,15 +109,14 @@ static void text_is_scored_whole(void **state)
     struct ddl_error err;
     const struct ddl_eval_config config = { .seq = 16, .stride = 3 };
     const char *text = "Permission is hereby granted, free of charge, na\xc3\xafve.";
-    assert_ok(ddl_eval_text(model, tokenizer, text, strlen(text), &config, NULL, NULL, &r, &err), err);
+    assert_ok(ddl_eval_text(model, tokenizer, text, strlen(text), &config, &r, &err), err);
     assert_int_equal(r.bytes, strlen(text));
     struct ddl_ids encoded = { 0 };
     assert_ok(ddl_tokenizer_encode(tokenizer, text, strlen(text), false, &encoded, &err), err);
     assert_int_equal(r.tokens, encoded.n);
     ddl_ids_free(&encoded);
     write_file(scratch_path("some.txt"), text, strlen(text));
-    assert_ok(ddl_eval_file(model, tokenizer, scratch_path("some.txt"), &config, NULL, NULL, &whole, &err),
-              err);
+    assert_ok(ddl_eval_file(model, tokenizer, scratch_path("some.txt"), &config, &whole, &err), err);
     assert_true(whole.nats == r.nats);
 }
 
@@ -148,7 +147,8 @@ static struct ddl_eval_result score_words(ddl_model *scored, struct ddl_eval_con
     struct ddl_error err;
     out->n = 0;
     config.each = collect;
-    assert_ok(ddl_eval_text(scored, tokenizer, words, strlen(words), &config, NULL, out, &r, &err), err);
+    config.user = out;
+    assert_ok(ddl_eval_text(scored, tokenizer, words, strlen(words), &config, &r, &err), err);
     assert_int_equal(out->n, r.tokens);
     return r;
 }
@@ -207,9 +207,7 @@ static void tokens_by_hand(ddl_model *scored, const struct ddl_ids *all)
             check_score(&c.score[k], logits);
             sum += c.score[k].logprob;
         }
-        assert_ok(
-            ddl_eval_text(scored, tokenizer, words, strlen(words), &configs[i], NULL, NULL, &plain, &err),
-            err);
+        assert_ok(ddl_eval_text(scored, tokenizer, words, strlen(words), &configs[i], &plain, &err), err);
         assert_true(fabs(sum + r.nats) < 1e-12 * r.nats);
         assert_true(plain.nats == r.nats);
     }
@@ -248,8 +246,7 @@ static void tokens_of_reduced_weights(void **state)
         double sum = 0;
         assert_ok(ddl_model_set_precision(reduced, (enum ddl_precision)precision, &err), err);
         struct ddl_eval_result r = score_words(reduced, config, &c);
-        assert_ok(ddl_eval_text(reduced, tokenizer, words, strlen(words), &config, NULL, NULL, &plain, &err),
-                  err);
+        assert_ok(ddl_eval_text(reduced, tokenizer, words, strlen(words), &config, &plain, &err), err);
         for (size_t k = 0; k < c.n; k++) {
             sum += c.score[k].logprob;
             assert_in_range(c.score[k].rank, 0, TINY_VOCAB - 1);
@@ -290,19 +287,19 @@ static void tokens_of_shards(void **state)
 {
     (void)state;
     struct collected c = { 0 };
-    struct ddl_eval_config config = { .seq = 8, .stride = 3, .each = collect };
+    struct ddl_eval_config config = { .seq = 8, .stride = 3, .each = collect, .user = &c };
     struct ddl_eval_result r;
     struct ddl_error err;
     int calls = 0;
-    assert_ok(ddl_eval_shards(model, NULL, shards, &config, NULL, &c, &r, &err), err);
+    assert_ok(ddl_eval_shards(model, NULL, shards, &config, &r, &err), err);
     assert_int_equal(c.n, N - 1);
     for (size_t k = 0; k < c.n; k++) {
         assert_int_equal(c.score[k].position, k + 1);
         assert_int_equal(c.score[k].id, ids[k + 1]);
     }
     config.each = stop_at_third;
-    assert_int_equal(ddl_eval_shards(model, NULL, shards, &config, NULL, &calls, &r, &err),
-                     DDL_E_INTERRUPTED);
+    config.user = &calls;
+    assert_int_equal(ddl_eval_shards(model, NULL, shards, &config, &r, &err), DDL_E_INTERRUPTED);
     assert_int_equal(calls, 3);
 }
 
@@ -327,33 +324,29 @@ static void refusals(void **state)
         { { .batch = 5000 }, "batch: expected at most 4096, found 5000" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        assert_int_equal(ddl_eval_shards(model, NULL, shards, &cases[i].config, NULL, NULL, &r, &err),
-                         DDL_E_USAGE);
+        assert_int_equal(ddl_eval_shards(model, NULL, shards, &cases[i].config, &r, &err), DDL_E_USAGE);
         assert_says(&err, cases[i].says);
     }
-    const struct ddl_eval_config config = { 0 };
-    assert_int_equal(ddl_eval_shards(model, NULL, shards, &config, stop_at_once, NULL, &r, &err),
-                     DDL_E_INTERRUPTED);
+    const struct ddl_eval_config config = { 0 }, stopped = { .progress = stop_at_once };
+    assert_int_equal(ddl_eval_shards(model, NULL, shards, &stopped, &r, &err), DDL_E_INTERRUPTED);
     ddl_shards *other;
     write_random_shard(scratch_path("wide.bin"), 1, 4000, 100);
     assert_ok(ddl_shards_open(&other, scratch_path("wide.bin"), &err), err);
-    assert_int_equal(ddl_eval_shards(model, NULL, other, &config, NULL, NULL, &r, &err), DDL_E_FORMAT);
+    assert_int_equal(ddl_eval_shards(model, NULL, other, &config, &r, &err), DDL_E_FORMAT);
     assert_says(&err, "the vocabulary has 300 tokens");
     ddl_shards_close(other);
     write_random_shard(scratch_path("one.bin"), 1, 10, 1);
     assert_ok(ddl_shards_open(&other, scratch_path("one.bin"), &err), err);
-    assert_int_equal(ddl_eval_shards(model, NULL, other, &config, NULL, NULL, &r, &err), DDL_E_FORMAT);
+    assert_int_equal(ddl_eval_shards(model, NULL, other, &config, &r, &err), DDL_E_FORMAT);
     assert_says(&err, "expected at least 2 tokens, found 1");
     ddl_shards_close(other);
     write_file(scratch_path("empty.txt"), "", 0);
     write_file(scratch_path("binary.txt"), "ab\0c", 4);
-    assert_int_equal(
-        ddl_eval_file(model, tokenizer, scratch_path("empty.txt"), &config, NULL, NULL, &r, &err),
-        DDL_E_FORMAT);
+    assert_int_equal(ddl_eval_file(model, tokenizer, scratch_path("empty.txt"), &config, &r, &err),
+                     DDL_E_FORMAT);
     assert_says(&err, "empty.txt: expected text, found nothing");
-    assert_int_equal(
-        ddl_eval_file(model, tokenizer, scratch_path("binary.txt"), &config, NULL, NULL, &r, &err),
-        DDL_E_FORMAT);
+    assert_int_equal(ddl_eval_file(model, tokenizer, scratch_path("binary.txt"), &config, &r, &err),
+                     DDL_E_FORMAT);
     assert_says(&err, "binary.txt: expected text, found a zero byte at 2");
 }
 
@@ -381,12 +374,12 @@ static void evaluate_rank(ddl_comm *comm, void *user)
     assert_ok(ddl_backend_create(&own, "cpu", 1, &err), err);
     ddl_model *m = tiny_model("ddl-cc-ec", TINY_VOCAB, 5, own);
     rank->config.comm = comm;
+    rank->config.progress = rank->progress;
     if (rank->shards)
-        rank->status = ddl_eval_shards(m, tokenizer, rank->shards, &rank->config, rank->progress, NULL,
-                                       &rank->result, &rank->err);
+        rank->status = ddl_eval_shards(m, tokenizer, rank->shards, &rank->config, &rank->result, &rank->err);
     else
-        rank->status = ddl_eval_text(m, tokenizer, text, sizeof text - 1, &rank->config, rank->progress, NULL,
-                                     &rank->result, &rank->err);
+        rank->status =
+            ddl_eval_text(m, tokenizer, text, sizeof text - 1, &rank->config, &rank->result, &rank->err);
     ddl_model_free(m);
     ddl_backend_free(own);
 }
@@ -488,11 +481,12 @@ static void groups_by_hand(void **state)
         struct ddl_eval_result r;
         struct collected c = { 0 };
         config.each = collect;
-        assert_ok(ddl_eval_shards(scored, NULL, all, &config, NULL, &c, &r, &err), err);
+        config.user = &c;
+        assert_ok(ddl_eval_shards(scored, NULL, all, &config, &r, &err), err);
         groups_of_scores(&c, mask, expected);
         config.each = NULL;
         config.groups = found;
-        assert_ok(ddl_eval_shards(scored, NULL, masked, &config, NULL, NULL, &r, &err), err);
+        assert_ok(ddl_eval_shards(scored, NULL, masked, &config, &r, &err), err);
         assert_int_equal(r.positions, N - 1);
         assert_int_equal(r.tokens, expected[1].tokens + expected[2].tokens + expected[3].tokens);
         double nats = expected[1].nats + expected[2].nats + expected[3].nats;
@@ -545,7 +539,7 @@ static void masks_that_count_nothing_here(void **state)
     write_file(scratch_path("masked.mask"), mask, N);
     assert_ok(ddl_shards_open(&masked, scratch_path("masked.bin"), &err), err);
     const struct ddl_eval_config config = { .seq = 8, .max_tokens = 16 };
-    assert_int_equal(ddl_eval_shards(model, NULL, masked, &config, NULL, NULL, &r, &err), DDL_E_FORMAT);
+    assert_int_equal(ddl_eval_shards(model, NULL, masked, &config, &r, &err), DDL_E_FORMAT);
     assert_says(&err, "the masks count none of the 16 tokens");
     ddl_shards_close(masked);
 }
@@ -586,7 +580,7 @@ static void a_loss_that_is_no_number(void **state)
     float *kept = poisoned_floats(n), *nans = poisoned_floats(n);
     ddl_model_read_param(model, 0, kept);
     ddl_model_write_param(model, 0, nans);
-    assert_int_equal(ddl_eval_shards(model, NULL, shards, &config, NULL, NULL, &r, &err), DDL_E_NUMERIC);
+    assert_int_equal(ddl_eval_shards(model, NULL, shards, &config, &r, &err), DDL_E_NUMERIC);
     assert_says(&err, "the loss is not finite");
     ddl_model_write_param(model, 0, kept);
     ddl_mem_free(kept);
@@ -636,8 +630,7 @@ static void reduced_weights_cost_little(void **state)
         struct ddl_eval_result r;
         ddl_model *trained;
         assert_ok(ddl_model_load_with(&trained, scratch_path("trained"), cpu, &options, &err), err);
-        assert_ok(ddl_eval_shards(trained, NULL, unseen, &(struct ddl_eval_config){ .batch = 4 }, NULL, NULL,
-                                  &r, &err),
+        assert_ok(ddl_eval_shards(trained, NULL, unseen, &(struct ddl_eval_config){ .batch = 4 }, &r, &err),
                   err);
         loss[precision] = r.loss;
         print_message("%s: %.6f\n", ddl_precision_names[precision], r.loss);

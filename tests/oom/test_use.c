@@ -76,13 +76,13 @@ static ddl_status evaluate(void *user, uint64_t *digest, struct ddl_error *err)
     tokens = 0;
     k.each = strcmp(what, "tokens") == 0 ? add_token : NULL;
     if (strcmp(what, "text") == 0 || k.each) {
-        status = ddl_eval_text(model, tokenizer, words, sizeof words - 1, &k, NULL, NULL, &result, err);
+        status = ddl_eval_text(model, tokenizer, words, sizeof words - 1, &k, &result, err);
     } else if (strcmp(what, "file") == 0) {
-        status = ddl_eval_file(model, tokenizer, scratch_path("words.txt"), &k, NULL, NULL, &result, err);
+        status = ddl_eval_file(model, tokenizer, scratch_path("words.txt"), &k, &result, err);
     } else {
         status = ddl_shards_open(&shards, scratch_path("eval.bin"), err);
         if (!status)
-            status = ddl_eval_shards(model, tokenizer, shards, &k, NULL, NULL, &result, err);
+            status = ddl_eval_shards(model, tokenizer, shards, &k, &result, err);
     }
     ddl_shards_close(shards);
     loss = result.nats;
@@ -108,11 +108,11 @@ static ddl_status inspect(void *user, uint64_t *digest, struct ddl_error *err)
     const struct ddl_inspect_config k = { .batch = 2, .spectrum_tokens = 4 };
     ddl_inspection *in = NULL, *frozen = NULL;
     (void)user;
-    ddl_status status = ddl_inspect_text(&in, model, tokenizer, words, sizeof words - 1, &k, NULL, NULL, err);
+    ddl_status status = ddl_inspect_text(&in, model, tokenizer, words, sizeof words - 1, &k, err);
     if (!status)
         status = ddl_inspect_freeze(in, model, 1, (struct ddl_force){ 0 }, err);
     if (!status)
-        status = ddl_inspect_text(&frozen, model, tokenizer, words, sizeof words - 1, &k, NULL, NULL, err);
+        status = ddl_inspect_text(&frozen, model, tokenizer, words, sizeof words - 1, &k, err);
     if (!status) {
         loss = ddl_inspect_loss(frozen).sum;
         *digest = digest_add(0, &loss, sizeof loss);

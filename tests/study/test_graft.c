@@ -253,7 +253,7 @@ static double loss_with(const char *folder, size_t layer, const struct ddl_force
     assert_ok(ddl_shards_open(&shards, scratch_path("train.bin"), &err), err);
     for (int sub = 0; sub < DDL_SUBLAYERS && force; sub++)
         assert_ok(ddl_model_force(model, layer, sub, force, &err), err);
-    assert_ok(ddl_eval_shards(model, NULL, shards, &windows, NULL, NULL, &result, &err), err);
+    assert_ok(ddl_eval_shards(model, NULL, shards, &windows, &result, &err), err);
     ddl_shards_close(shards);
     ddl_model_free(model);
     ddl_backend_free(backend);

@@ -263,7 +263,7 @@ static void passes_do_not_matter(void **state)
     small_model_make(&f, "ref", &k, DDL_PRECISION_F32);
     in[0] = inspect(&f, SMALL_B);
     in[1] = inspect(&f, 1);
-    assert_ok(ddl_inspect_ids(&in[2], f.model, f.tokens, SMALL_B * SMALL_T, &config, NULL, NULL, &err), err);
+    assert_ok(ddl_inspect_ids(&in[2], f.model, f.tokens, SMALL_B * SMALL_T, &config, &err), err);
     for (size_t i = 1; i < 3; i++) {
         assert_int_equal(ddl_inspect_tokens(in[i]), SMALL_B * SMALL_T);
         close_enough(ddl_inspect_depth(in[i])->sigma_min, ddl_inspect_depth(in[0])->sigma_min, 1e-9,
@@ -413,10 +413,11 @@ static void errors(void **state)
     assert_ok(ddl_inspect_create(&in, f.model, &config, 0, &err), err);
     assert_int_equal(ddl_inspect_finish(in, &err), DDL_E_USAGE);
     ddl_inspect_free(in);
-    assert_int_equal(ddl_inspect_ids(&in, f.model, ids, 3, &config, NULL, NULL, &err), DDL_E_FORMAT);
+    assert_int_equal(ddl_inspect_ids(&in, f.model, ids, 3, &config, &err), DDL_E_FORMAT);
     assert_string_equal(err.text, "token 2: expected an id below vocab_size 31, found 31");
-    assert_int_equal(ddl_inspect_ids(&in, f.model, ids, 0, &config, NULL, NULL, &err), DDL_E_FORMAT);
-    assert_int_equal(ddl_inspect_ids(&in, f.model, ids, 2, &config, stop, NULL, &err), DDL_E_INTERRUPTED);
+    assert_int_equal(ddl_inspect_ids(&in, f.model, ids, 0, &config, &err), DDL_E_FORMAT);
+    config.progress = stop;
+    assert_int_equal(ddl_inspect_ids(&in, f.model, ids, 2, &config, &err), DDL_E_INTERRUPTED);
     assert_null(in);
     ddl_inspect_free(NULL);
     small_model_free(&f);
