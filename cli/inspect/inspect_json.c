@@ -104,9 +104,9 @@ static void print_sublayer(struct ddl_json *json, const struct inspected *i,
     ddl_json_string(json, "rule", s->rule);
     ddl_json_string(json, "update", s->is_delta ? ddl_update_names[s->update] : NULL);
     ddl_json_string(json, "behavior", *behavior ? behavior : NULL);
-    const struct ddl_figure *figure;
-    for (size_t f = 0; (figure = ddl_figure_list(f)); f++)
-        ddl_json_number(json, figure->name, s->figures.value[f], 9);
+    const struct ddl_figure *figures[DDL_MOST_FIGURES];
+    for (size_t f = 0, n = ddl_figure_list(figures); f < n; f++)
+        ddl_json_number(json, figures[f]->name, s->figures.value[f], 9);
     ddl_json_number(json, "sigma_max", s->sigma_max, 9);
     ddl_json_number(json, "sigma_min", s->sigma_min, 9);
     print_numbers(json, "channel_rms", c, s->channel_rms);

@@ -9,12 +9,9 @@
 
 /* ---- the table of figures ---- */
 
-/* Whether figure f has a column, before those of updates or among them: any sublayer has it. */
-static bool has_column(const ddl_inspection *in, size_t f, bool of_update)
+/* Whether any sublayer has figure f. */
+static bool is_present(const ddl_inspection *in, size_t f)
 {
-    const struct ddl_figure *figure = ddl_figure_list(f);
-    if (!figure->title || (figure->kind <= DDL_FIGURE_SHRINK) != of_update)
-        return false;
     for (size_t s = 0; s < ddl_inspect_n_sublayers(in); s++) {
         if (!isnan(ddl_inspect_sublayer(in, s)->figures.value[f]))
             return true;
@@ -23,12 +20,14 @@ static bool has_column(const ddl_inspection *in, size_t f, bool of_update)
 }
 
 /* The figures with a column, those of updates last; returns how many. */
-static size_t list_columns(const ddl_inspection *in, size_t columns[DDL_MOST_FIGURES])
+static size_t list_columns(const ddl_inspection *in, size_t n_figures,
+                           const struct ddl_figure *const *figures, size_t columns[DDL_MOST_FIGURES])
 {
     size_t n = 0;
     for (int of_update = 0; of_update < 2; of_update++) {
-        for (size_t f = 0; ddl_figure_list(f); f++) {
-            if (has_column(in, f, of_update))
+        for (size_t f = 0; f < n_figures; f++) {
+            if (figures[f]->title && (figures[f]->kind <= DDL_FIGURE_SHRINK) == of_update &&
+                is_present(in, f))
                 columns[n++] = f;
         }
     }
@@ -67,18 +66,17 @@ static void print_sublayer(const struct ddl_inspect_sublayer *s)
 
 static void print_figures(const ddl_inspection *in)
 {
-    size_t columns[DDL_MOST_FIGURES], n = list_columns(in, columns);
+    const struct ddl_figure *figures[DDL_MOST_FIGURES];
+    size_t columns[DDL_MOST_FIGURES], n = list_columns(in, ddl_figure_list(figures), figures, columns);
     printf("\nlayer  sub   rule   ");
-    for (size_t c = 0; c < n; c++) {
-        const struct ddl_figure *figure = ddl_figure_list(columns[c]);
-        print_title(figure->title, figure->digits + 4);
-    }
+    for (size_t c = 0; c < n; c++)
+        print_title(figures[columns[c]]->title, figures[columns[c]]->digits + 4);
     putchar('\n');
     for (size_t s = 0; s < ddl_inspect_n_sublayers(in); s++) {
         const struct ddl_inspect_sublayer *sublayer = ddl_inspect_sublayer(in, s);
         print_sublayer(sublayer);
         for (size_t c = 0; c < n; c++) {
-            int digits = ddl_figure_list(columns[c])->digits;
+            int digits = figures[columns[c]]->digits;
             print_number(sublayer->figures.value[columns[c]], digits + 4, digits);
         }
         putchar('\n');

@@ -74,8 +74,9 @@ struct ddl_figure {
     enum ddl_figure_kind kind; /* what it is of                                                */
 };
 enum { DDL_MOST_FIGURES = 64 }; /* figures, at most */
-/* Figure i of all rules and options, which declare them (src/model/observe/trace.h); NULL past the last. */
-DDL_API const struct ddl_figure *ddl_figure_list(size_t i);
+/* Writes all figures to `list` (DDL_MOST_FIGURES); rules and options declare them
+ * (src/model/observe/trace.h). Returns how many. */
+DDL_API size_t ddl_figure_list(const struct ddl_figure **list);
 
 /* The figures of a sublayer. */
 struct ddl_inspect_figures {

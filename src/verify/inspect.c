@@ -69,6 +69,8 @@ static ddl_status check_channels(struct inspect_case *t, const struct ddl_inspec
 static ddl_status check_sublayer(struct inspect_case *t, json_t *entry, struct ddl_error *err)
 {
     const struct ddl_inspect_sublayer *sublayer = find_sublayer(t, entry);
+    const struct ddl_figure *list[DDL_MOST_FIGURES];
+    size_t n = ddl_figure_list(list);
     const char *name;
     json_t *value;
     ddl_status status = DDL_OK;
@@ -81,11 +83,11 @@ static ddl_status check_sublayer(struct inspect_case *t, json_t *entry, struct d
         size_t figure = 0;
         if (status || strcmp(name, "layer") == 0 || strcmp(name, "sub") == 0)
             continue;
-        while (ddl_figure_list(figure) && strcmp(ddl_figure_list(figure)->name, name) != 0)
+        while (figure < n && strcmp(list[figure]->name, name) != 0)
             figure++;
         snprintf(label, sizeof label, "%.40s, layer %zu %s", name, sublayer->layer,
                  ddl_sublayer_names[sublayer->sub]);
-        if (ddl_figure_list(figure))
+        if (figure < n)
             status = compare_figure(t, "figures", label, value, sublayer->figures.value[figure], err);
         else if (strcmp(name, "channel_rms") == 0)
             status = check_channels(t, sublayer, value, err);

@@ -78,13 +78,13 @@ PROPERTY(the_probe_sees_what_is_declared)
 static void figures_have_names_of_their_own(void **state)
 {
     (void)state;
-    const struct ddl_figure *figure, *other;
-    size_t n = 0;
-    for (; (figure = ddl_figure_list(n)); n++) {
-        assert_true(*figure->about && figure->digits > 0);
-        assert_non_null(ddl_figure_kind_names[figure->kind]);
-        for (size_t i = 0; i < n && (other = ddl_figure_list(i)); i++)
-            assert_string_not_equal(figure->name, other->name);
+    const struct ddl_figure *list[DDL_MOST_FIGURES];
+    size_t n = ddl_figure_list(list);
+    for (size_t f = 0; f < n; f++) {
+        assert_true(*list[f]->about && list[f]->digits > 0);
+        assert_non_null(ddl_figure_kind_names[list[f]->kind]);
+        for (size_t i = 0; i < f; i++)
+            assert_string_not_equal(list[f]->name, list[i]->name);
     }
     assert_true(n > 30 && n < DDL_MOST_FIGURES);
     struct ddl_config k = small_config("baseline");

@@ -153,8 +153,9 @@ static void each_rule_has_its_figures(ddl_backend *backend)
         assert_true((ddl_inspect_depth(in) != NULL) == (last < n));
         for (size_t s = 0; s < n; s++) {
             const struct ddl_inspect_sublayer *sub = ddl_inspect_sublayer(in, s);
-            const struct ddl_figure *row;
-            for (size_t at = 0; (row = ddl_figure_list(at)); at++) {
+            const struct ddl_figure *list[DDL_MOST_FIGURES];
+            for (size_t at = 0, n_figures = ddl_figure_list(list); at < n_figures; at++) {
+                const struct ddl_figure *row = list[at];
                 double value = sub->figures.value[at];
                 if (isfinite(value) != applies(&k, sub, row->name, s == last))
                     fail_msg("%s, sublayer %zu (%s): %s is %g", small_variants[i].name, s, sub->rule,
@@ -274,8 +275,9 @@ static void passes_do_not_matter(void **state)
                                               *b = ddl_inspect_sublayer(in[i], s);
             close_enough(b->sigma_max, a->sigma_max, 1e-9, "sigma_max");
             close_enough(b->sigma_min, a->sigma_min, 1e-9, "sigma_min");
-            const struct ddl_figure *row;
-            for (size_t at = 0; (row = ddl_figure_list(at)); at++) {
+            const struct ddl_figure *list[DDL_MOST_FIGURES];
+            for (size_t at = 0, n_figures = ddl_figure_list(list); at < n_figures; at++) {
+                const struct ddl_figure *row = list[at];
                 double x = a->figures.value[at], y = b->figures.value[at];
                 if (!isnan(x) || !isnan(y))
                     close_enough(y, x, 1e-9, row->name);

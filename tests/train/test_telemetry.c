@@ -198,8 +198,9 @@ static void see(void *user, const struct ddl_place *place, const float *x)
 static void compare_figures(const struct ddl_telemetry_sublayer *found,
                             const struct ddl_inspect_sublayer *expected)
 {
-    const struct ddl_figure *row;
-    for (size_t i = 0; (row = ddl_figure_list(i)); i++) {
+    const struct ddl_figure *list[DDL_MOST_FIGURES];
+    for (size_t i = 0, n_figures = ddl_figure_list(list); i < n_figures; i++) {
+        const struct ddl_figure *row = list[i];
         double a = found->figures.value[i], b = expected->figures.value[i];
         bool quantile = strstr(row->name, "_q");
         if (strcmp(row->name, "overlap_next") == 0 || strncmp(row->name, "product_", 8) == 0)

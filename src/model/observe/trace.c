@@ -174,11 +174,12 @@ size_t ddl_figure_find(const struct ddl_figure_table *table, const char *name)
     return i;
 }
 
-const struct ddl_figure *ddl_figure_list(size_t i)
+size_t ddl_figure_list(const struct ddl_figure **list)
 {
     struct ddl_figure_table table;
     ddl_figure_table_init(&table);
-    return i < table.n ? table.row[i] : NULL;
+    memcpy(list, table.row, table.n * sizeof *list);
+    return table.n;
 }
 
 double ddl_inspect_figure(const struct ddl_inspect_figures *figures, const char *name)
