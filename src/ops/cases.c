@@ -949,9 +949,9 @@ const struct ddl_op_sizes *ddl_op_awkward_sizes(size_t i)
           .states = 4,
           .kind = DDL_COMPRESS_MIX,
           SEQUENCES(steps) },
-        { .B = 1, /* more channels than a tile has */
+        { .B = 1, /* more channels than a tile has; a state too long for registers */
           .T = 2,
-          .d = 19,
+          .d = 67,
           .c = 130,
           .n = 8,
           .H = 1,

@@ -59,6 +59,9 @@ void *cuda_alloc_for_op(struct cuda_device *device, size_t bytes);
  * memory. */
 void cuda_launch(struct cuda_device *device, enum cuda_kernel kernel, size_t blocks, size_t shared,
                  const void *arguments);
+/* The same with blocks of `threads` threads, at most those of the kernel. */
+void cuda_launch_threads(struct cuda_device *device, enum cuda_kernel kernel, size_t blocks, size_t threads,
+                         size_t shared, const void *arguments);
 /* Blocks for `n` items of which each block handles `each`, at most as many as keep the device busy: kernels
  * loop. */
 size_t cuda_blocks(const struct cuda_device *device, size_t n, size_t each);
@@ -68,6 +71,12 @@ void cuda_add_columns(struct cuda_device *device, size_t blocks, size_t width, f
 
 /* Blocks of a kernel that writes partial sums over n rows. */
 size_t cuda_blocks_of_sums(const struct cuda_device *device, size_t n);
+/* Blocks of rows where each of n rows takes `across` blocks, and a block of rows `width` numbers of scratch.
+ */
+size_t cuda_row_blocks(const struct cuda_device *device, size_t n, size_t across, size_t width);
+/* As cuda_add_columns, of `width` numbers from number `first` on of each block's `stride`. */
+void cuda_add_part(struct cuda_device *device, size_t blocks, size_t stride, size_t first, size_t width,
+                   float *y);
 
 /* memory.c: members of struct ddl_ops */
 void *cuda_alloc(void *ctx, size_t bytes);
@@ -114,7 +123,24 @@ void cuda_synchronize(void *ctx);
     OP(mix_values_fwd, mix_values_args)                                                                      \
     OP(mix_values_bwd, mix_values_grad_args)                                                                 \
     OP(cache_append, cache_append_args)                                                                      \
-    OP(history_push, history_push_args)
+    OP(history_push, history_push_args)                                                                      \
+    OP(delta_fwd, ddl_delta_args)                                                                            \
+    OP(delta_bwd, ddl_delta_grad_args)                                                                       \
+    OP(delta_inverse, ddl_delta_inverse_args)                                                                \
+    OP(f_norm_fwd, f_norm_args)                                                                              \
+    OP(f_norm_bwd, f_norm_grad_args)                                                                         \
+    OP(scale_fwd, scale_args)                                                                                \
+    OP(scale_bwd, scale_grad_args)                                                                           \
+    OP(gated_fwd, gated_args)                                                                                \
+    OP(gated_bwd, gated_grad_args)                                                                           \
+    OP(highway_fwd, highway_args)                                                                            \
+    OP(highway_bwd, highway_grad_args)                                                                       \
+    OP(laurel_fwd, laurel_args)                                                                              \
+    OP(laurel_bwd, laurel_grad_args)                                                                         \
+    OP(weighted_sum, weighted_sum_args)                                                                      \
+    OP(weighted_sum_bwd, weighted_sum_grad_args)                                                             \
+    OP(elementwise_fwd, ddl_elementwise_args)                                                                \
+    OP(elementwise_bwd, ddl_elementwise_grad_args)
 
 #define CUDA_DECLARE(name, args) void cuda_##name(void *ctx, const struct args *a);
 CUDA_OPS(CUDA_DECLARE)

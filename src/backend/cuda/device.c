@@ -53,6 +53,12 @@ void *cuda_alloc_for_op(struct cuda_device *device, size_t bytes)
 void cuda_launch(struct cuda_device *device, enum cuda_kernel kernel, size_t blocks, size_t shared,
                  const void *arguments)
 {
+    cuda_launch_threads(device, kernel, blocks, kernels[kernel].threads, shared, arguments);
+}
+
+void cuda_launch_threads(struct cuda_device *device, enum cuda_kernel kernel, size_t blocks, size_t threads,
+                         size_t shared, const void *arguments)
+{
     void *parameters[] = { (void *)(uintptr_t)arguments }; /* read during the call alone */
     if (shared > CUDA_SHARED_BYTES && shared > device->shared[kernel]) {
         cuda_note(device,
@@ -63,9 +69,8 @@ void cuda_launch(struct cuda_device *device, enum cuda_kernel kernel, size_t blo
         device->shared[kernel] = shared;
     }
     cuda_note(device,
-              cuda_enter(device)->launch(device->functions[kernel], (unsigned)blocks, 1, 1,
-                                         kernels[kernel].threads, 1, 1, (unsigned)shared, device->stream,
-                                         parameters, NULL),
+              cuda_enter(device)->launch(device->functions[kernel], (unsigned)blocks, 1, 1, (unsigned)threads,
+                                         1, 1, (unsigned)shared, device->stream, parameters, NULL),
               kernels[kernel].name);
 }
 
@@ -79,6 +84,14 @@ size_t cuda_blocks_of_sums(const struct cuda_device *device, size_t n)
 {
     size_t most = 4 * (size_t)device->multiprocessors;
     return n < most ? n : most;
+}
+
+size_t cuda_row_blocks(const struct cuda_device *device, size_t n, size_t across, size_t width)
+{
+    size_t most = cuda_blocks_of_sums(device, SIZE_MAX), fit = most * device->summed / width;
+    size_t blocks = most > across ? most / across : 1;
+    blocks = blocks < fit ? blocks : fit;
+    return n < blocks ? n : blocks;
 }
 
 static ddl_status check_error(void *ctx, struct ddl_error *err)

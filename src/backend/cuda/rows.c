@@ -40,10 +40,16 @@ void cuda_rmsnorm_fwd(void *ctx, const struct rmsnorm_args *a)
         cuda_launch(d, CUDA_rmsnorm_fwd, cuda_blocks(d, a->N, 1), 0, a);
 }
 
-void cuda_add_columns(struct cuda_device *d, size_t blocks, size_t width, float *y)
+void cuda_add_part(struct cuda_device *device, size_t blocks, size_t stride, size_t first, size_t width,
+                   float *y)
 {
-    struct cuda_columns columns = { blocks, width, d->scratch, y };
-    cuda_launch(d, CUDA_add_columns, cuda_blocks(d, width, THREADS), 0, &columns);
+    struct cuda_columns columns = { blocks, width, stride, device->scratch + first, y };
+    cuda_launch(device, CUDA_add_columns, cuda_blocks(device, width, THREADS), 0, &columns);
+}
+
+void cuda_add_columns(struct cuda_device *device, size_t blocks, size_t width, float *y)
+{
+    cuda_add_part(device, blocks, width, 0, width, y);
 }
 
 void cuda_rmsnorm_bwd(void *ctx, const struct rmsnorm_grad_args *a)

@@ -6,7 +6,7 @@
 #include "ops/args.h"
 
 /* clang-format off */
-#define CUDA_FILES(F) F(rows) F(norms) F(swiglu) F(elementwise) F(optim) F(attention) F(rope)
+#define CUDA_FILES(F) F(rows) F(norms) F(swiglu) F(elementwise) F(optim) F(attention) F(rope) F(delta) F(residual)
 #define CUDA_KERNELS(K) \
     K(rows,   copy,          256) \
     K(rows,   copy_in_order, 256) \
@@ -43,14 +43,35 @@
     K(rope, mix_values_fwd,  256) \
     K(rope, mix_values_bwd,  256) \
     K(rope, cache_append,    256) \
-    K(rope, history_push,    256)
+    K(rope, history_push,    256) \
+    K(delta, delta_fwd, 256) \
+    K(delta, delta_fwd_long, 512) \
+    K(delta, delta_inverse, 256) \
+    K(delta, delta_inverse_long, 512) \
+    K(delta, delta_bwd, 256) \
+    K(delta, delta_bwd_long, 512) \
+    K(residual, f_norm_fwd, 128) \
+    K(residual, f_norm_bwd, 128) \
+    K(residual, scale_fwd, 128) \
+    K(residual, scale_bwd, 128) \
+    K(residual, gated_fwd, 128) \
+    K(residual, gated_bwd, 128) \
+    K(residual, highway_fwd, 128) \
+    K(residual, highway_bwd, 128) \
+    K(residual, highway_one_bwd, 128) \
+    K(residual, laurel_fwd, 128) \
+    K(residual, laurel_bwd, 128) \
+    K(residual, weighted_sum, 128) \
+    K(residual, weighted_sum_bwd, 128) \
+    K(residual, elementwise_fwd, 128) \
+    K(residual, elementwise_bwd, 128)
 /* clang-format on */
 
 /* Sums over rows have two stages: blocks write partial sums (blocks, width), and add_columns adds them to y
  * in the order of the blocks. */
 struct cuda_columns {
-    size_t blocks, width;
-    const float *partial; /* (blocks, width) */
+    size_t blocks, width, stride;
+    const float *partial; /* (blocks, width), `stride` numbers from block to block */
     float *y;             /* (width) += */
 };
 
@@ -92,6 +113,46 @@ enum { CUDA_PART_BLOCKS = 128 }; /* of each part of an array */
 struct cuda_part_squares {
     struct sum_squares_args op;
     double *partial; /* (parts, CUDA_PART_BLOCKS) */
+};
+
+/* States of up to CUDA_STATE_FOURS times four numbers a thread are held in registers by the kernels whose
+ * name does not end in _long. */
+enum { CUDA_STATE_FOURS = 8 };
+
+/* staged: shared memory has place for the direction. */
+struct cuda_delta {
+    struct ddl_delta_args op;
+    bool staged;
+};
+
+struct cuda_delta_inverse {
+    struct ddl_delta_inverse_args op;
+    bool staged;
+};
+
+struct cuda_delta_grad {
+    struct ddl_delta_grad_args op;
+    bool staged;
+};
+
+struct cuda_scale_grad {
+    struct scale_grad_args op;
+    float *partial;
+};
+
+struct cuda_highway_grad {
+    struct highway_grad_args op;
+    float *partial;
+};
+
+struct cuda_laurel_grad {
+    struct laurel_grad_args op;
+    float *partial;
+};
+
+struct cuda_weighted_sum_grad {
+    struct weighted_sum_grad_args op;
+    float *partial;
 };
 
 #endif

@@ -12,26 +12,6 @@ __device__ inline size_t begin(size_t j)
     return 4 * (threadIdx.x + THREADS * j);
 }
 
-__device__ inline float dot4(float4 a, float4 b)
-{
-    return a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w;
-}
-
-__device__ inline float4 multiply4(float4 a, float4 b)
-{
-    return make_float4(a.x * b.x, a.y * b.y, a.z * b.z, a.w * b.w);
-}
-
-__device__ inline float4 add4(float4 a, float4 b)
-{
-    return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
-}
-
-__device__ inline float4 scale4(float4 a, float s)
-{
-    return make_float4(a.x * s, a.y * s, a.z * s, a.w * s);
-}
-
 struct forward_row {
     const struct rmsnorm_args &a;
     size_t row; /* where it begins */
@@ -178,7 +158,7 @@ KERNEL(add_columns, 256, struct cuda_columns)
          i += gridDim.x * static_cast<size_t>(blockDim.x)) {
         float sum = 0;
         for (size_t b = 0; b < a.blocks; b++)
-            sum += a.partial[b * a.width + i];
+            sum += a.partial[b * a.stride + i];
         a.y[i] += sum;
     }
 }

@@ -29,6 +29,37 @@ __device__ inline void store4_bf16(uint16_t *x, size_t i, float4 v)
     *reinterpret_cast<uint2 *>(x + i) = make_uint2(bf16_pair(v.x, v.y), bf16_pair(v.z, v.w));
 }
 
+__device__ inline float dot4(float4 a, float4 b)
+{
+    return a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w;
+}
+
+__device__ inline float4 multiply4(float4 a, float4 b)
+{
+    return make_float4(a.x * b.x, a.y * b.y, a.z * b.z, a.w * b.w);
+}
+
+__device__ inline float4 add4(float4 a, float4 b)
+{
+    return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
+}
+
+__device__ inline float4 scale4(float4 a, float s)
+{
+    return make_float4(a.x * s, a.y * s, a.z * s, a.w * s);
+}
+
+__device__ inline float4 splat4(float x)
+{
+    return make_float4(x, x, x, x);
+}
+
+/* a b + c */
+__device__ inline float4 fma4(float4 a, float4 b, float4 c)
+{
+    return make_float4(a.x * b.x + c.x, a.y * b.y + c.y, a.z * b.z + c.z, a.w * b.w + c.w);
+}
+
 /* Whether all addresses are multiples of 16, or of 8 (NULL is). */
 __device__ inline bool aligned16(const void *a, const void *b = nullptr, const void *c = nullptr,
                                  const void *d = nullptr)

@@ -1,0 +1,52 @@
+/* The delta rule. */
+#include "backend/cuda/cuda.h"
+
+enum { MOST_SHARED = 48 << 10 }; /* bytes of a block that need no request */
+
+struct shape {
+    size_t threads, shared;
+    bool held, staged;
+};
+
+/* Threads: as few as can hold a state in registers, and a multiple of the threads that a feature takes. */
+static struct shape shape_of(size_t d, size_t c)
+{
+    size_t feature = c % 4 == 0 ? c / 4 : c % 2 == 0 ? c / 2 : c;
+    struct shape s = { .threads = 64 };
+    while (!s.held && s.threads < 512) {
+        s.threads *= 2;
+        s.held = s.threads <= 256 && s.threads / feature * feature * 4 * CUDA_STATE_FOURS >= d * c;
+    }
+    s.shared = (8 * s.threads + s.threads / 32 + 2 * c) * sizeof(float);
+    s.staged = d <= (MOST_SHARED - s.shared) / sizeof(float);
+    if (s.staged)
+        s.shared += d * sizeof(float);
+    return s;
+}
+
+void cuda_delta_fwd(void *ctx, const struct ddl_delta_args *a)
+{
+    struct cuda_device *d = ctx;
+    struct shape s = shape_of(a->d, a->c);
+    if (a->N)
+        cuda_launch_threads(d, s.held ? CUDA_delta_fwd : CUDA_delta_fwd_long, cuda_blocks(d, a->N, 1),
+                            s.threads, s.shared, &(struct cuda_delta){ *a, s.staged });
+}
+
+void cuda_delta_inverse(void *ctx, const struct ddl_delta_inverse_args *a)
+{
+    struct cuda_device *d = ctx;
+    struct shape s = shape_of(a->d, a->c);
+    if (a->N)
+        cuda_launch_threads(d, s.held ? CUDA_delta_inverse : CUDA_delta_inverse_long, cuda_blocks(d, a->N, 1),
+                            s.threads, s.shared, &(struct cuda_delta_inverse){ *a, s.staged });
+}
+
+void cuda_delta_bwd(void *ctx, const struct ddl_delta_grad_args *a)
+{
+    struct cuda_device *d = ctx;
+    struct shape s = shape_of(a->d, a->c);
+    if (a->N)
+        cuda_launch_threads(d, s.held ? CUDA_delta_bwd : CUDA_delta_bwd_long, cuda_blocks(d, a->N, 1),
+                            s.threads, s.shared, &(struct cuda_delta_grad){ *a, s.staged });
+}

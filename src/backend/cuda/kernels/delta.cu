@@ -1,0 +1,256 @@
+/* The delta rule. A block has a token at a time: its state is read once and written once, for any number of
+ * steps, unless it is too long for the registers. */
+#include "backend/cuda/kernels/state.cuh"
+
+/* Shared memory of the block. */
+struct workspace {
+    float *q;       /* (d) the direction, unless it is too long */
+    float *parts;   /* (2, 4 threads) */
+    float *squares; /* (threads / 32) of the warps */
+    float *sums;    /* (2, c) */
+
+    __device__ workspace(float *shared, size_t c)
+        : q(shared + 8 * blockDim.x + blockDim.x / 32 + 2 * c), parts(shared),
+          squares(shared + 8 * blockDim.x), sums(squares + blockDim.x / 32)
+    {
+    }
+};
+
+/* k = q inv; the readout is q.X read. */
+struct direction {
+    const float *q;
+    float inv, read, norm;
+};
+
+/* All threads read q. */
+__device__ inline direction direction_of(const float *q, size_t d, float eps, int form, bool staged,
+                                         bool fast, const workspace &w)
+{
+    float squares = 0;
+    __syncthreads(); /* the last step's shared memory is still read */
+    for (size_t i = 4 * threadIdx.x; i < d; i += 4 * blockDim.x) {
+        const float4 v = load_row4(q, i, d, fast);
+        squares += v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w;
+        if (staged)
+            store_row4(w.q, i, d, false, v);
+    }
+    squares = warp_sum(squares);
+    if (threadIdx.x % 32 == 0)
+        w.squares[threadIdx.x / 32] = squares;
+    __syncthreads();
+    squares = 0;
+    for (unsigned warp = 0; warp < blockDim.x / 32; warp++)
+        squares += w.squares[warp];
+    direction k = { staged ? w.q : q, 1, 0, sqrtf(squares) };
+    if (form == DDL_FORM_RATIO) {
+        k.read = 1 / (squares + eps);
+    } else {
+        k.inv = 1 / (form == DDL_FORM_L2 ? k.norm + eps : sqrtf(squares + eps * eps));
+        k.read = k.inv;
+    }
+    return k;
+}
+
+/* beta (v - p), with the controls' variants of what is written */
+__device__ inline float correction(int update, float beta, float v, float p)
+{
+    return update == DDL_UPDATE_WRITE ? beta * v : update == DDL_UPDATE_ERASE ? -beta * p : beta * (v - p);
+}
+
+__device__ inline float4 corrections(int update, float beta, float4 v, float4 p)
+{
+    return make_float4(correction(update, beta, v.x, p.x), correction(update, beta, v.y, p.y),
+                       correction(update, beta, v.z, p.z), correction(update, beta, v.w, p.w));
+}
+
+/* X += s k delta^T with s = 1 or -1, and then is X if beta is 0, even where v is infinite. */
+template <bool HELD>
+__device__ inline void add_correction(const state_shape &s, state_numbers<HELD> &X, direction k, float beta,
+                                      float sign, float4 delta)
+{
+    EACH_CHUNK(m, HELD, s)
+    {
+        const float4 x = X.get(m);
+        X.put(m, beta == 0 ? x : fma4(s.of_features(k.q, m), scale4(delta, sign * k.inv), x));
+    }
+    X.is_written();
+}
+
+template <bool HELD>
+__device__ inline void forward(const struct cuda_delta &a, const state_shape &s, float *shared)
+{
+    const struct ddl_delta_args &op = a.op;
+    const workspace w(shared, s.c);
+    const size_t R = op.steps ? op.steps : 1;
+    const bool fast = s.fast(op.X, op.X_out), fast_q = s.d % 4 == 0 && aligned16(op.q);
+    for (size_t n = blockIdx.x; n < op.N; n += gridDim.x) {
+        state_numbers<HELD> X(s, op.X + n * s.numbers, op.X_out + n * s.numbers, fast);
+        for (size_t r = n * R; r < (n + 1) * R; r++) {
+            const direction k = direction_of(op.q + r * s.d, s.d, op.eps, op.form, a.staged, fast_q, w);
+            float4 sum = make_float4(0, 0, 0, 0);
+            EACH_CHUNK(m, HELD, s) sum = fma4(X.get(m), s.of_features(k.q, m), sum);
+            store4(w.parts, 4 * threadIdx.x, sum);
+            __syncthreads();
+            sum_channels(s, 1, w.parts, w.sums);
+            __syncthreads();
+            for (size_t j = threadIdx.x; op.readout && j < s.c; j += blockDim.x)
+                op.readout[r * s.c + j] = w.sums[j] * k.read;
+            const float4 v = s.of_channels(op.v + r * s.c), p = scale4(s.of_channels(w.sums), k.read);
+            add_correction(s, X, k, op.beta[r], 1, corrections(op.update, op.beta[r], v, p));
+        }
+        X.finish();
+    }
+}
+
+KERNEL(delta_fwd, 256, struct cuda_delta)
+{
+    DYNAMIC_SHARED(float, shared);
+    forward<true>(a, state_shape(a.op.d, a.op.c), shared);
+}
+
+KERNEL(delta_fwd_long, 512, struct cuda_delta)
+{
+    DYNAMIC_SHARED(float, shared);
+    forward<false>(a, state_shape(a.op.d, a.op.c), shared);
+}
+
+template <bool HELD>
+__device__ inline void inverse(const struct cuda_delta_inverse &a, const state_shape &s, float *shared)
+{
+    const struct ddl_delta_inverse_args &op = a.op;
+    const workspace w(shared, s.c);
+    const size_t R = op.steps ? op.steps : 1;
+    const bool fast = s.fast(op.X, op.X_out), fast_q = s.d % 4 == 0 && aligned16(op.q);
+    for (size_t n = blockIdx.x; n < op.N; n += gridDim.x) {
+        state_numbers<HELD> X(s, op.X_out + n * s.numbers, op.X + n * s.numbers, fast);
+        for (size_t r = (n + 1) * R; r-- > n * R;) {
+            const direction k = direction_of(op.q + r * s.d, s.d, op.eps, op.form, a.staged, fast_q, w);
+            const float4 v = s.of_channels(op.v + r * s.c), p = s.of_channels(op.readout + r * s.c);
+            add_correction(s, X, k, op.beta[r], -1, corrections(op.update, op.beta[r], v, p));
+        }
+        X.finish();
+    }
+}
+
+KERNEL(delta_inverse, 256, struct cuda_delta_inverse)
+{
+    DYNAMIC_SHARED(float, shared);
+    inverse<true>(a, state_shape(a.op.d, a.op.c), shared);
+}
+
+KERNEL(delta_inverse_long, 512, struct cuda_delta_inverse)
+{
+    DYNAMIC_SHARED(float, shared);
+    inverse<false>(a, state_shape(a.op.d, a.op.c), shared);
+}
+
+/* What the gradient of step r needs besides its channels' numbers: sums over the channels. */
+struct channel_totals {
+    float dbeta;
+    float along; /* k . dk = sum_j g_j (delta_j - beta p_j), each update with its part of it */
+    float ratio; /* sum_j g_j p_j */
+};
+
+/* The gradients of v and beta of step r, from g = k.G and the readout p. */
+__device__ inline channel_totals channel_grads(const struct ddl_delta_grad_args &op, size_t r, size_t c,
+                                               float beta, direction k, const float *g_sums,
+                                               const float *p_sums)
+{
+    channel_totals t = { 0, 0, 0 };
+    for (size_t j = 0; j < c; j++) {
+        const float v = op.v[r * c + j], g = g_sums[j] * k.inv;
+        const float p = op.readout ? op.readout[r * c + j] : p_sums[j] * k.read;
+        t.dbeta += g * correction(op.update, 1, v, p);
+        t.along += g * (correction(op.update, beta, v, p) - (op.update == DDL_UPDATE_WRITE ? 0 : beta * p));
+        t.ratio += g * p;
+    }
+    for (size_t j = threadIdx.x; j < c; j += blockDim.x)
+        op.dv[r * c + j] = op.update == DDL_UPDATE_ERASE ? 0 : beta * (g_sums[j] * k.inv);
+    if (threadIdx.x == 0)
+        op.dbeta[r] = t.dbeta;
+    return t;
+}
+
+/* dq of a feature from dk, its sum over the channels. */
+__device__ inline float direction_grad(int form, float eps, float beta, direction k, channel_totals t,
+                                       float q, float dk)
+{
+    if (beta == 0) /* every term has a factor beta; an infinite v makes no NaN */
+        return 0;
+    if (form == DDL_FORM_RATIO)
+        return dk + 2 * beta * t.ratio * q * k.read;
+    if (form == DDL_FORM_UNIT)
+        return (dk - q * k.inv * t.along) * k.inv;
+    return k.norm == 0 ? dk / eps : dk * k.inv - q * k.inv * t.along / k.norm;
+}
+
+template <bool HELD>
+__device__ inline void backward(const struct cuda_delta_grad &a, const state_shape &s, float *shared)
+{
+    const struct ddl_delta_grad_args &op = a.op;
+    const workspace w(shared, s.c);
+    const size_t R = op.steps ? op.steps : 1, kinds = op.readout ? 1 : 2;
+    const bool fast = s.fast(op.X_next ? op.X_next : op.X, op.G, op.dX),
+               fast_q = s.d % 4 == 0 && aligned16(op.q);
+    for (size_t n = blockIdx.x; n < op.N; n += gridDim.x) {
+        const size_t at = n * s.numbers;
+        state_numbers<HELD> X(s, (op.X_next ? op.X_next : op.X) + at, op.X_next + at, fast);
+        state_numbers<HELD> G(s, op.G + at, op.dX + at, fast);
+        for (size_t r = (n + 1) * R; r-- > n * R;) {
+            const direction k = direction_of(op.q + r * s.d, s.d, op.eps, op.form, a.staged, fast_q, w);
+            const float beta = op.beta[r];
+            const float4 v = s.of_channels(op.v + r * s.c);
+            if (op.X_next)
+                add_correction(s, X, k, beta, -1,
+                               corrections(op.update, beta, v, s.of_channels(op.readout + r * s.c)));
+            float4 g = make_float4(0, 0, 0, 0), p = g;
+            EACH_CHUNK(m, HELD, s)
+            {
+                const float4 q = s.of_features(k.q, m);
+                g = fma4(G.get(m), q, g);
+                if (!op.readout)
+                    p = fma4(X.get(m), q, p);
+            }
+            store4(w.parts, 4 * threadIdx.x, g);
+            if (!op.readout)
+                store4(w.parts + 4 * blockDim.x, 4 * threadIdx.x, p);
+            __syncthreads();
+            sum_channels(s, static_cast<unsigned>(kinds), w.parts, w.sums);
+            __syncthreads();
+            const channel_totals t = channel_grads(op, r, s.c, beta, k, w.sums, w.sums + s.c);
+            g = scale4(s.of_channels(w.sums), k.inv);
+            p = op.readout ? s.of_channels(op.readout + r * s.c)
+                           : scale4(s.of_channels(w.sums + s.c), k.read);
+            const float4 delta = corrections(op.update, beta, v, p);
+            const bool erases = op.update != DDL_UPDATE_WRITE && beta != 0;
+            const float erase = !erases ? 0 : op.form == DDL_FORM_RATIO ? beta * k.read : beta;
+            const float4 from_X = scale4(g, -erase), from_q = scale4(g, erases ? -beta * k.read : 0);
+            EACH_CHUNK(m, HELD, s)
+            {
+                const float4 x = X.get(m), gradient = G.get(m);
+                const float4 zero = make_float4(0, 0, 0, 0);
+                const float4 dk = fma4(x, from_X, fma4(gradient, delta, zero));
+                G.put(m, fma4(s.of_features(k.q, m), from_q, gradient));
+                sum_features(s, m, dk, w.parts, [&](unsigned i, float sum) {
+                    op.dq[r * s.d + i] = direction_grad(op.form, op.eps, beta, k, t, k.q[i], sum);
+                });
+            }
+            G.is_written();
+        }
+        if (op.X_next)
+            X.finish();
+        G.finish();
+    }
+}
+
+KERNEL(delta_bwd, 256, struct cuda_delta_grad)
+{
+    DYNAMIC_SHARED(float, shared);
+    backward<true>(a, state_shape(a.op.d, a.op.c), shared);
+}
+
+KERNEL(delta_bwd_long, 512, struct cuda_delta_grad)
+{
+    DYNAMIC_SHARED(float, shared);
+    backward<false>(a, state_shape(a.op.d, a.op.c), shared);
+}

@@ -1,0 +1,405 @@
+/* Residual rules with one state, and the element-wise delta rule. A block has a row at a time, or some rows
+ * of 4 `threads` columns where it sums over rows. Where a row is needed again, it comes from the cache. */
+#include "backend/cuda/kernels/columns.cuh"
+#include "backend/cuda/kernels/kernels.h"
+
+enum { THREADS = 128, WARPS = THREADS / 32 };
+
+/* ---- f_norm ---- */
+
+KERNEL(f_norm_fwd, 128, struct f_norm_args)
+{
+    SHARED(float, sums, WARPS);
+    const bool fast = a.d % 4 == 0 && aligned16(a.f);
+    for (size_t n = blockIdx.x; n < a.N; n += gridDim.x) {
+        float *f = a.f + n * a.d;
+        float squares = 0;
+        EACH_FOUR(i, a.d)
+        {
+            const float4 v = load_row4(f, i, a.d, fast);
+            squares += dot4(v, v);
+        }
+        const float rstd = 1.0f / sqrtf(block_sum(squares, sums) / static_cast<float>(a.d) + a.eps);
+        EACH_FOUR(i, a.d) store_row4(f, i, a.d, fast, scale4(load_row4(f, i, a.d, fast), rstd));
+        if (a.rstd && threadIdx.x == 0)
+            a.rstd[n] = rstd;
+    }
+}
+
+KERNEL(f_norm_bwd, 128, struct f_norm_grad_args)
+{
+    SHARED(float, sums, WARPS);
+    const bool fast = a.d % 4 == 0 && aligned16(a.f, a.df);
+    for (size_t n = blockIdx.x; n < a.N; n += gridDim.x) {
+        const float *f = a.f + n * a.d;
+        float *df = a.df + n * a.d;
+        float dot = 0;
+        EACH_FOUR(i, a.d) dot += dot4(load_row4(f, i, a.d, fast), load_row4(df, i, a.d, fast));
+        const float mean = block_sum(dot, sums) / static_cast<float>(a.d), rstd = a.rstd[n];
+        EACH_FOUR(i, a.d)
+        {
+            const float4 g = load_row4(df, i, a.d, fast), along = scale4(load_row4(f, i, a.d, fast), -mean);
+            store_row4(df, i, a.d, fast, scale4(add4(g, along), rstd));
+        }
+    }
+}
+
+/* ---- scale ---- */
+
+__device__ inline float4 lambda_of(const float *lambda, size_t w, size_t i, size_t d, bool fast)
+{
+    if (lambda && w != 1)
+        return load_row4(lambda, i, d, fast);
+    const float one = lambda ? *lambda : 1;
+    return make_float4(one, one, one, one);
+}
+
+KERNEL(scale_fwd, 128, struct scale_args)
+{
+    const bool fast = a.d % 4 == 0 && aligned16(a.f, a.X, a.w == 1 ? nullptr : a.lambda);
+    for (size_t n = blockIdx.x; n < a.N; n += gridDim.x) {
+        const size_t row = n * a.d;
+        EACH_FOUR(i, a.d)
+        {
+            const float4 lambda = lambda_of(a.lambda, a.w, i, a.d, fast);
+            store_row4(a.X + row, i, a.d, fast,
+                       fma4(lambda, load_row4(a.f + row, i, a.d, fast), load_row4(a.X + row, i, a.d, fast)));
+        }
+    }
+}
+
+/* Partial sums of dlambda: (rows' blocks, d), or one number a block. */
+KERNEL(scale_bwd, 128, struct cuda_scale_grad)
+{
+    SHARED(float, sums, WARPS);
+    const struct scale_grad_args &op = a.op;
+    const column_block block(op.d);
+    const size_t d = op.d, i = block.column;
+    const bool fast =
+        d % 4 == 0 && aligned16(op.f, op.G, op.X, op.df) && aligned16(op.w == 1 ? nullptr : op.lambda);
+    float4 sum = make_float4(0, 0, 0, 0);
+    for (size_t n = block.first; i < d && n < op.N; n += block.step) {
+        const size_t row = n * d;
+        const float4 lambda = lambda_of(op.lambda, op.w, i, d, fast);
+        const float4 f = load_row4(op.f + row, i, d, fast), g = load_row4(op.G + row, i, d, fast);
+        sum = fma4(f, g, sum);
+        store_row4(op.df + row, i, d, fast, multiply4(lambda, g));
+        if (op.X)
+            store_row4(op.X + row, i, d, fast,
+                       fma4(scale4(lambda, -1), f, load_row4(op.X + row, i, d, fast)));
+    }
+    if (op.w != 1 && op.dlambda && i < d)
+        store_row4(a.partial + block.first * d, i, d, false, sum);
+    if (op.w != 1 || !op.dlambda)
+        return;
+    const float total = block_sum(sum.x + sum.y + sum.z + sum.w, sums);
+    if (threadIdx.x == 0)
+        a.partial[blockIdx.x] = total;
+}
+
+/* ---- gated ---- */
+
+KERNEL(gated_fwd, 128, struct gated_args)
+{
+    const bool fast = a.d % 4 == 0 && aligned16(a.f, a.X);
+    for (size_t n = blockIdx.x; n < a.N; n += gridDim.x) {
+        const float4 beta = splat4(a.beta[n]);
+        const float *f = a.f + n * a.d;
+        float *X = a.X + n * a.d;
+        EACH_FOUR(i, a.d)
+        store_row4(X, i, a.d, fast, fma4(beta, load_row4(f, i, a.d, fast), load_row4(X, i, a.d, fast)));
+    }
+}
+
+KERNEL(gated_bwd, 128, struct gated_grad_args)
+{
+    SHARED(float, sums, WARPS);
+    const bool fast = a.d % 4 == 0 && aligned16(a.f, a.G, a.X, a.df);
+    for (size_t n = blockIdx.x; n < a.N; n += gridDim.x) {
+        const float beta = a.beta[n];
+        const size_t row = n * a.d;
+        float dbeta = 0;
+        EACH_FOUR(i, a.d)
+        {
+            const float4 f = load_row4(a.f + row, i, a.d, fast), g = load_row4(a.G + row, i, a.d, fast);
+            dbeta += dot4(f, g);
+            store_row4(a.df + row, i, a.d, fast, scale4(g, beta));
+            if (a.X)
+                store_row4(a.X + row, i, a.d, fast,
+                           fma4(splat4(-beta), f, load_row4(a.X + row, i, a.d, fast)));
+        }
+        dbeta = block_sum(dbeta, sums);
+        if (threadIdx.x == 0)
+            a.dbeta[n] = dbeta;
+    }
+}
+
+/* ---- highway ---- */
+
+__device__ inline float sigmoid(float x)
+{
+    return 1.0f / (1.0f + expf(-x));
+}
+
+__device__ inline float4 sigmoid4(float4 x)
+{
+    return make_float4(sigmoid(x.x), sigmoid(x.y), sigmoid(x.z), sigmoid(x.w));
+}
+
+__device__ inline float4 one_minus4(float4 x)
+{
+    return make_float4(1 - x.x, 1 - x.y, 1 - x.z, 1 - x.w);
+}
+
+KERNEL(highway_fwd, 128, struct highway_args)
+{
+    const bool wide = a.w != 1,
+               fast = a.d % 4 == 0 && aligned16(a.f, a.X) && (!wide || aligned16(a.b, a.tau));
+    for (size_t n = blockIdx.x; n < a.N; n += gridDim.x) {
+        const float *f = a.f + n * a.d;
+        float *X = a.X + n * a.d, *taus = a.tau + n * a.w;
+        const float one = wide ? 0 : sigmoid(*taus + *a.b);
+        __syncthreads(); /* all have read it */
+        EACH_FOUR(i, a.d)
+        {
+            float4 tau = splat4(one);
+            if (wide) {
+                tau = sigmoid4(add4(load_row4(taus, i, a.d, fast), load_row4(a.b, i, a.d, fast)));
+                store_row4(taus, i, a.d, fast, tau);
+            }
+            const float4 kept = multiply4(one_minus4(tau), load_row4(X, i, a.d, fast));
+            store_row4(X, i, a.d, fast, fma4(tau, load_row4(f, i, a.d, fast), kept));
+        }
+        if (!wide && threadIdx.x == 0)
+            *taus = one;
+    }
+}
+
+/* tau per feature: partial sums (rows' blocks, d) of db. */
+KERNEL(highway_bwd, 128, struct cuda_highway_grad)
+{
+    const struct highway_grad_args &op = a.op;
+    const column_block block(op.d);
+    const size_t d = op.d, i = block.column;
+    const bool fast = d % 4 == 0 && aligned16(op.X, op.f, op.tau, op.G) && aligned16(op.dX, op.df, op.dz);
+    float4 sum = make_float4(0, 0, 0, 0);
+    if (i >= d)
+        return;
+    for (size_t n = block.first; n < op.N; n += block.step) {
+        const size_t row = n * d;
+        const float4 g = load_row4(op.G + row, i, d, fast), tau = load_row4(op.tau + row, i, d, fast);
+        const float4 change =
+            fma4(splat4(-1), load_row4(op.X + row, i, d, fast), load_row4(op.f + row, i, d, fast));
+        const float4 dz = multiply4(multiply4(g, change), multiply4(tau, one_minus4(tau)));
+        store_row4(op.dz + row, i, d, fast, dz);
+        store_row4(op.df + row, i, d, fast, multiply4(tau, g));
+        store_row4(op.dX + row, i, d, fast, multiply4(one_minus4(tau), g));
+        sum = add4(sum, dz);
+    }
+    store_row4(a.partial + block.first * d, i, d, false, sum);
+}
+
+/* tau per row: partial sums of db, one of each block. */
+KERNEL(highway_one_bwd, 128, struct cuda_highway_grad)
+{
+    SHARED(float, sums, WARPS);
+    const struct highway_grad_args &op = a.op;
+    const size_t d = op.d;
+    const bool fast = d % 4 == 0 && aligned16(op.X, op.f, op.G) && aligned16(op.dX, op.df);
+    float total = 0;
+    for (size_t n = blockIdx.x; n < op.N; n += gridDim.x) {
+        const size_t row = n * d;
+        const float tau = op.tau[n];
+        float dtau = 0;
+        EACH_FOUR(i, d)
+        {
+            const float4 g = load_row4(op.G + row, i, d, fast);
+            dtau += dot4(
+                g, fma4(splat4(-1), load_row4(op.X + row, i, d, fast), load_row4(op.f + row, i, d, fast)));
+            store_row4(op.df + row, i, d, fast, scale4(g, tau));
+            store_row4(op.dX + row, i, d, fast, scale4(g, 1 - tau));
+        }
+        const float dz = block_sum(dtau, sums) * tau * (1 - tau);
+        total += dz;
+        if (threadIdx.x == 0)
+            op.dz[n] = dz;
+    }
+    if (threadIdx.x == 0)
+        a.partial[blockIdx.x] = total;
+}
+
+/* ---- laurel ---- */
+
+struct mixture {
+    float m0, m1;
+};
+
+__device__ inline mixture mixture_of(const float *mix)
+{
+    const float more = mix ? mix[1] - mix[0] : 0;
+    return { 2 / (1 + expf(more)), 2 / (1 + expf(-more)) };
+}
+
+KERNEL(laurel_fwd, 128, struct laurel_args)
+{
+    const bool fast = a.d % 4 == 0 && aligned16(a.f, a.X);
+    const mixture m = mixture_of(a.mix);
+    for (size_t n = blockIdx.x; n < a.N; n += gridDim.x) {
+        const float *f = a.f + n * a.d;
+        float *X = a.X + n * a.d;
+        EACH_FOUR(i, a.d)
+        {
+            const float4 kept = scale4(load_row4(X, i, a.d, fast), m.m1);
+            store_row4(X, i, a.d, fast, fma4(splat4(m.m0), load_row4(f, i, a.d, fast), kept));
+        }
+        for (size_t j = threadIdx.x; j < a.r; j += blockDim.x)
+            a.low[n * a.r + j] *= m.m1;
+    }
+}
+
+/* Partial sums of dmix, two of each block. */
+KERNEL(laurel_bwd, 128, struct cuda_laurel_grad)
+{
+    SHARED(float, sums, WARPS);
+    const struct laurel_grad_args &op = a.op;
+    const size_t d = op.d;
+    const bool fast = d % 4 == 0 && aligned16(op.X, op.f, op.G) && aligned16(op.dX, op.df);
+    const mixture m = mixture_of(op.mix);
+    float of_f = 0, of_X = 0, of_low = 0;
+    for (size_t n = blockIdx.x; n < op.N; n += gridDim.x) {
+        const size_t row = n * d;
+        EACH_FOUR(i, d)
+        {
+            const float4 g = load_row4(op.G + row, i, d, fast);
+            of_f += dot4(g, load_row4(op.f + row, i, d, fast));
+            of_X += dot4(g, load_row4(op.X + row, i, d, fast));
+            store_row4(op.df + row, i, d, fast, scale4(g, m.m0));
+            store_row4(op.dX + row, i, d, fast, scale4(g, m.m1));
+        }
+        for (size_t j = n * op.r + threadIdx.x; j < (n + 1) * op.r; j += blockDim.x) {
+            of_low += op.dlow[j] * op.low[j];
+            op.dlow[j] *= m.m1;
+        }
+    }
+    const float m0dm0 = m.m0 * block_sum(of_f, sums);
+    const float m1dm1 = m.m1 * block_sum(of_X, sums) + block_sum(of_low, sums);
+    if (threadIdx.x == 0) {
+        const float change = m.m1 / 2 * m0dm0 - m.m0 / 2 * m1dm1;
+        a.partial[2 * blockIdx.x] = change;
+        a.partial[2 * blockIdx.x + 1] = -change;
+    }
+}
+
+/* ---- weighted sums ---- */
+
+KERNEL(weighted_sum, 128, struct weighted_sum_args)
+{
+    const bool fast = a.count % 4 == 0 && a.X_stride % 4 == 0 && aligned16(a.X, a.out);
+    for (size_t i = 4 * (blockIdx.x * static_cast<size_t>(blockDim.x) + threadIdx.x); i < a.count;
+         i += 4 * gridDim.x * static_cast<size_t>(blockDim.x)) {
+        float4 sum = a.accumulate ? load_row4(a.out, i, a.count, fast) : splat4(0);
+        for (size_t j = 0; j < a.n; j++)
+            sum = fma4(splat4(a.w[j * a.w_stride]), load_row4(a.X + j * a.X_stride, i, a.count, fast), sum);
+        store_row4(a.out, i, a.count, fast, sum);
+    }
+}
+
+enum { AT_ONCE = 8 }; /* weights */
+
+/* Partial sums of dw, n of each block. */
+KERNEL(weighted_sum_bwd, 128, struct cuda_weighted_sum_grad)
+{
+    SHARED(float, sums, WARPS);
+    const struct weighted_sum_grad_args &op = a.op;
+    const bool fast = op.count % 4 == 0 && op.X_stride % 4 == 0 && aligned16(op.X, op.G);
+    for (size_t first = 0; first < op.n; first += AT_ONCE) {
+        float sum[AT_ONCE] = { 0, 0, 0, 0, 0, 0, 0, 0 };
+        for (size_t i = 4 * (blockIdx.x * static_cast<size_t>(blockDim.x) + threadIdx.x); i < op.count;
+             i += 4 * gridDim.x * static_cast<size_t>(blockDim.x)) {
+            const float4 g = load_row4(op.G, i, op.count, fast);
+#pragma unroll
+            for (unsigned j = 0; j < AT_ONCE; j++)
+                if (first + j < op.n)
+                    sum[j] += dot4(g, load_row4(op.X + (first + j) * op.X_stride, i, op.count, fast));
+        }
+#pragma unroll
+        for (unsigned j = 0; j < AT_ONCE; j++) {
+            if (first + j >= op.n)
+                break;
+            const float total = block_sum(sum[j], sums);
+            if (threadIdx.x == 0)
+                a.partial[blockIdx.x * op.n + first + j] = total;
+        }
+    }
+}
+
+/* ---- the element-wise delta rule ---- */
+
+/* The sums over a row of q^2, q x and q y. */
+__device__ inline void products_of(const float *q, const float *x, const float *y, size_t d, bool fast,
+                                   float *sums, float *inv, float *of_x, float *of_y, float eps)
+{
+    float squares = 0, with_x = 0, with_y = 0;
+    EACH_FOUR(i, d)
+    {
+        const float4 direction = load_row4(q, i, d, fast);
+        squares += dot4(direction, direction);
+        with_x += dot4(direction, load_row4(x, i, d, fast));
+        with_y += dot4(direction, load_row4(y, i, d, fast));
+    }
+    *inv = 1 / sqrtf(block_sum(squares, sums) + eps * eps);
+    *of_x = *inv * block_sum(with_x, sums);
+    *of_y = *inv * block_sum(with_y, sums);
+}
+
+KERNEL(elementwise_fwd, 128, struct ddl_elementwise_args)
+{
+    SHARED(float, sums, WARPS);
+    const size_t d = a.d;
+    const bool fast = d % 4 == 0 && aligned16(a.x, a.q, a.v, a.x_out);
+    for (size_t n = blockIdx.x; n < a.N; n += gridDim.x) {
+        const size_t row = n * d;
+        const float beta = a.beta[n];
+        float inv, p, same;
+        products_of(a.q + row, a.x + row, a.x + row, d, fast, sums, &inv, &p, &same, a.eps);
+        EACH_FOUR(i, d)
+        {
+            const float4 x = load_row4(a.x + row, i, d, fast),
+                         k = scale4(load_row4(a.q + row, i, d, fast), beta * inv);
+            const float4 change = add4(load_row4(a.v + row, i, d, fast), splat4(-p));
+            store_row4(a.x_out + row, i, d, fast, beta == 0 ? x : fma4(k, change, x));
+        }
+    }
+}
+
+KERNEL(elementwise_bwd, 128, struct ddl_elementwise_grad_args)
+{
+    SHARED(float, sums, WARPS);
+    const size_t d = a.d;
+    const bool fast = d % 4 == 0 && aligned16(a.x, a.q, a.v, a.G) && aligned16(a.dx, a.dq, a.dv);
+    for (size_t n = blockIdx.x; n < a.N; n += gridDim.x) {
+        const size_t row = n * d;
+        const float beta = a.beta[n];
+        float inv, p, s, sum = 0;
+        products_of(a.q + row, a.x + row, a.G + row, d, fast, sums, &inv, &p, &s, a.eps);
+        EACH_FOUR(i, d)
+        {
+            const float4 change = add4(load_row4(a.v + row, i, d, fast), splat4(-p));
+            sum +=
+                dot4(multiply4(load_row4(a.q + row, i, d, fast), change), load_row4(a.G + row, i, d, fast));
+        }
+        const float dbeta = inv * block_sum(sum, sums), along = beta * (dbeta - s * p);
+        EACH_FOUR(i, d)
+        {
+            const float4 k = scale4(load_row4(a.q + row, i, d, fast), inv),
+                         g = load_row4(a.G + row, i, d, fast);
+            const float4 change = add4(load_row4(a.v + row, i, d, fast), splat4(-p));
+            const float4 dk = scale4(fma4(g, change, scale4(load_row4(a.x + row, i, d, fast), -s)), beta);
+            store_row4(a.dq + row, i, d, fast, scale4(fma4(k, splat4(-along), dk), inv));
+            store_row4(a.dv + row, i, d, fast, multiply4(scale4(k, beta), g));
+            store_row4(a.dx + row, i, d, fast, fma4(k, splat4(-beta * s), g));
+        }
+        if (threadIdx.x == 0)
+            a.dbeta[n] = dbeta;
+    }
+}
