@@ -140,7 +140,16 @@ void cuda_synchronize(void *ctx);
     OP(weighted_sum, weighted_sum_args)                                                                      \
     OP(weighted_sum_bwd, weighted_sum_grad_args)                                                             \
     OP(elementwise_fwd, ddl_elementwise_args)                                                                \
-    OP(elementwise_bwd, ddl_elementwise_grad_args)
+    OP(elementwise_bwd, ddl_elementwise_grad_args)                                                           \
+    OP(init_state_fwd, init_state_args)                                                                      \
+    OP(init_state_bwd, init_state_grad_args)                                                                 \
+    OP(fold_fwd, fold_args)                                                                                  \
+    OP(fold_bwd, fold_grad_args)                                                                             \
+    OP(compress_fwd, compress_args)                                                                          \
+    OP(compress_bwd, compress_grad_args)                                                                     \
+    OP(project_fwd, project_args)                                                                            \
+    OP(project_bwd, project_grad_args)                                                                       \
+    OP(embed_bwd, embed_grad_args)
 
 #define CUDA_DECLARE(name, args) void cuda_##name(void *ctx, const struct args *a);
 CUDA_OPS(CUDA_DECLARE)

@@ -6,7 +6,7 @@
 #include "ops/args.h"
 
 /* clang-format off */
-#define CUDA_FILES(F) F(rows) F(norms) F(swiglu) F(elementwise) F(optim) F(attention) F(rope) F(delta) F(residual)
+#define CUDA_FILES(F) F(rows) F(norms) F(swiglu) F(elementwise) F(optim) F(attention) F(rope) F(delta) F(residual) F(compress) F(project)
 #define CUDA_KERNELS(K) \
     K(rows,   copy,          256) \
     K(rows,   copy_in_order, 256) \
@@ -64,7 +64,18 @@
     K(residual, weighted_sum, 128) \
     K(residual, weighted_sum_bwd, 128) \
     K(residual, elementwise_fwd, 128) \
-    K(residual, elementwise_bwd, 128)
+    K(residual, elementwise_bwd, 128) \
+    K(compress, init_state_fwd, 128) \
+    K(compress, init_state_bwd, 128) \
+    K(compress, init_state_weights_bwd, 128) \
+    K(compress, fold_fwd, 128) \
+    K(compress, fold_bwd, 128) \
+    K(compress, fold_read_bwd, 128) \
+    K(compress, compress_fwd, 128) \
+    K(compress, compress_bwd, 128) \
+    K(compress, embed_bwd, 128) \
+    K(project, project_fwd, 128) \
+    K(project, project_bwd, 128)
 /* clang-format on */
 
 /* Sums over rows have two stages: blocks write partial sums (blocks, width), and add_columns adds them to y
@@ -119,6 +130,8 @@ struct cuda_part_squares {
  * name does not end in _long. */
 enum { CUDA_STATE_FOURS = 8 };
 
+enum { CUDA_PRODUCT_ROWS = 4 * 4 }; /* that a block of products with a few weight rows has at a time */
+
 /* staged: shared memory has place for the direction. */
 struct cuda_delta {
     struct ddl_delta_args op;
@@ -152,6 +165,21 @@ struct cuda_laurel_grad {
 
 struct cuda_weighted_sum_grad {
     struct weighted_sum_grad_args op;
+    float *partial;
+};
+
+struct cuda_init_state_grad {
+    struct init_state_grad_args op;
+    float *partial;
+};
+
+struct cuda_compress_grad {
+    struct compress_grad_args op;
+    float *partial;
+};
+
+struct cuda_project_grad {
+    struct project_grad_args op;
     float *partial;
 };
 

@@ -1,0 +1,94 @@
+/* The state from embeddings, its compressor, gates and targets, and the embedding's gradient. */
+#include "backend/cuda/cuda.h"
+
+#include "ddl/kinds.h"
+
+enum { THREADS = 128, COLUMNS = 4 * THREADS, TILE = 16 };
+
+static size_t across(size_t width)
+{
+    return (width + COLUMNS - 1) / COLUMNS;
+}
+
+void cuda_init_state_fwd(void *ctx, const struct init_state_args *a)
+{
+    struct cuda_device *d = ctx;
+    size_t N = a->B * a->T;
+    if (N)
+        cuda_launch(d, CUDA_init_state_fwd, cuda_blocks(d, N, 1), 0, a);
+}
+
+void cuda_init_state_bwd(void *ctx, const struct init_state_grad_args *a)
+{
+    struct cuda_device *d = ctx;
+    size_t N = a->B * a->T, dc = a->d * a->c;
+    if (N == 0)
+        return;
+    cuda_launch(d, CUDA_init_state_bwd, cuda_blocks(d, N * a->d, THREADS), 0, a);
+    if (!a->w)
+        return;
+    size_t rows = cuda_row_blocks(d, N, across(dc), dc * a->K);
+    cuda_launch(d, CUDA_init_state_weights_bwd, rows * across(dc), 0,
+                &(struct cuda_init_state_grad){ *a, d->scratch });
+    cuda_add_part(d, rows, dc * a->K, 0, dc * a->K, a->dw);
+}
+
+void cuda_fold_fwd(void *ctx, const struct fold_args *a)
+{
+    struct cuda_device *d = ctx;
+    cuda_launch(d, CUDA_fold_fwd, cuda_blocks(d, a->d * a->c, THREADS), 0, a);
+}
+
+void cuda_fold_bwd(void *ctx, const struct fold_grad_args *a)
+{
+    struct cuda_device *d = ctx;
+    cuda_launch(d, CUDA_fold_bwd, cuda_blocks(d, a->d * a->c, THREADS), 0, a);
+    if (a->kind != DDL_COMPRESS_MIX)
+        cuda_launch(d, CUDA_fold_read_bwd, cuda_blocks(d, a->c, 1), 0, a);
+}
+
+void cuda_compress_fwd(void *ctx, const struct compress_args *a)
+{
+    struct cuda_device *d = ctx;
+    size_t N = a->B * a->T, tiles = (N + TILE - 1) / TILE;
+    if (N)
+        cuda_launch(d, CUDA_compress_fwd, cuda_blocks(d, tiles * ((a->d + THREADS - 1) / THREADS), 1), 0, a);
+}
+
+void cuda_compress_bwd(void *ctx, const struct compress_grad_args *a)
+{
+    struct cuda_device *d = ctx;
+    size_t N = a->B * a->T, dc = a->d * a->c, count = a->taps * dc;
+    cuda_zero(d, a->de, count * sizeof *a->de);
+    if (N == 0)
+        return;
+    size_t rows = cuda_row_blocks(d, N, across(dc), count);
+    cuda_launch(d, CUDA_compress_bwd, rows * across(dc), 0, &(struct cuda_compress_grad){ *a, d->scratch });
+    cuda_add_part(d, rows, count, 0, count, a->de);
+}
+
+void cuda_project_fwd(void *ctx, const struct project_args *a)
+{
+    struct cuda_device *d = ctx;
+    if (a->N)
+        cuda_launch(d, CUDA_project_fwd, cuda_blocks(d, a->N, CUDA_PRODUCT_ROWS), 0, a);
+}
+
+void cuda_project_bwd(void *ctx, const struct project_grad_args *a)
+{
+    struct cuda_device *d = ctx;
+    size_t count = a->c * a->d, width = count + a->c;
+    if (a->N == 0)
+        return;
+    size_t rows = cuda_row_blocks(d, a->N, across(a->d), width);
+    cuda_launch(d, CUDA_project_bwd, rows * across(a->d), 0, &(struct cuda_project_grad){ *a, d->scratch });
+    cuda_add_part(d, rows, width, 0, count, a->dW);
+    cuda_add_part(d, rows, width, count, a->c, a->db);
+}
+
+void cuda_embed_bwd(void *ctx, const struct embed_grad_args *a)
+{
+    struct cuda_device *d = ctx;
+    if (a->N)
+        cuda_launch(d, CUDA_embed_bwd, cuda_blocks(d, a->N, 1), 0, a);
+}

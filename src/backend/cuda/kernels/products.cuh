@@ -1,0 +1,68 @@
+/* Products of rows with a few weight rows that all rows share. A warp computes OUTPUTS products of ROWS rows
+ * at a time: lane l adds the columns 4 l, 4 l + 128, ..., so that a row's bits depend on its width alone. */
+#ifndef DDL_CUDA_PRODUCTS_CUH
+#define DDL_CUDA_PRODUCTS_CUH
+
+#include "backend/cuda/kernels/vectors.cuh"
+
+enum { PRODUCT_ROWS = 4, PRODUCT_OUTPUTS = 8 };
+
+/* Calls done(row, o, x_row . W_o) once for every row < rows and o < outputs, in one lane, and squares(row,
+ * x_row . x_row). x (rows, width), W (outputs, width). */
+template <class Done, class Squares>
+__device__ inline void row_products(size_t rows, size_t outputs, size_t width, const float *x, const float *W,
+                                    Done done, Squares squares)
+{
+    const unsigned lane = threadIdx.x % 32, warps = blockDim.x / 32;
+    const bool fast = width % 4 == 0 && aligned16(x, W);
+    for (size_t first = PRODUCT_ROWS * (blockIdx.x * static_cast<size_t>(warps) + threadIdx.x / 32);
+         first < rows; first += PRODUCT_ROWS * gridDim.x * static_cast<size_t>(warps)) {
+        float square[PRODUCT_ROWS] = { 0, 0, 0, 0 };
+        for (size_t o = 0; o < outputs; o += PRODUCT_OUTPUTS) {
+            float sum[PRODUCT_ROWS][PRODUCT_OUTPUTS];
+#pragma unroll
+            for (unsigned r = 0; r < PRODUCT_ROWS; r++)
+#pragma unroll
+                for (unsigned p = 0; p < PRODUCT_OUTPUTS; p++)
+                    sum[r][p] = 0;
+            for (size_t i = 4 * lane; i < width; i += 4 * 32) {
+                float4 v[PRODUCT_ROWS];
+#pragma unroll
+                for (unsigned r = 0; r < PRODUCT_ROWS; r++) {
+                    v[r] = first + r < rows ? load_row4(x + (first + r) * width, i, width, fast) : splat4(0);
+                    square[r] += o == 0 ? dot4(v[r], v[r]) : 0;
+                }
+#pragma unroll
+                for (unsigned p = 0; p < PRODUCT_OUTPUTS; p++) {
+                    if (o + p >= outputs)
+                        continue;
+                    const float4 w = load_row4(W + (o + p) * width, i, width, fast);
+#pragma unroll
+                    for (unsigned r = 0; r < PRODUCT_ROWS; r++)
+                        sum[r][p] += dot4(v[r], w);
+                }
+            }
+            float mine = 0;
+#pragma unroll
+            for (unsigned r = 0; r < PRODUCT_ROWS; r++)
+#pragma unroll
+                for (unsigned p = 0; p < PRODUCT_OUTPUTS; p++) {
+                    const float total = o + p < outputs ? warp_sum(sum[r][p]) : 0;
+                    mine = lane == r * PRODUCT_OUTPUTS + p ? total : mine;
+                }
+            const size_t row = first + lane / PRODUCT_OUTPUTS, output = o + lane % PRODUCT_OUTPUTS;
+            if (row < rows && output < outputs)
+                done(row, output, mine);
+        }
+        float mine = 0;
+#pragma unroll
+        for (unsigned r = 0; r < PRODUCT_ROWS; r++) {
+            const float total = warp_sum(square[r]);
+            mine = lane == r ? total : mine;
+        }
+        if (lane < PRODUCT_ROWS && first + lane < rows)
+            squares(first + lane, mine);
+    }
+}
+
+#endif
