@@ -7,6 +7,15 @@
 /* The first of this thread's fours of a row of d numbers, one after the other. */
 #define EACH_FOUR(i, d) for (size_t i = 4 * threadIdx.x; i < (d); i += 4 * blockDim.x)
 
+/* Numbers i .. i + 3 of the row of y that begins at `row`, and of that of y16, where these are not NULL. */
+__device__ inline void put_row4(float *y, uint16_t *y16, size_t row, size_t i, size_t d, bool fast, float4 v)
+{
+    if (y)
+        store_row4(y + row, i, d, fast, v);
+    if (y16)
+        store_row4_bf16(y16 + row, i, d, fast, v);
+}
+
 /* The part of a matrix of `width` columns that a block sums: the columns from `column` on that its threads
  * have, and the rows first, first + step, ... The grid is a multiple of the blocks that a row takes. */
 struct column_block {

@@ -232,7 +232,11 @@ __device__ inline void backward(const struct cuda_delta_grad &a, const state_sha
                 const float4 dk = fma4(x, from_X, fma4(gradient, delta, zero));
                 G.put(m, fma4(s.of_features(k.q, m), from_q, gradient));
                 sum_features(s, m, dk, w.parts, [&](unsigned i, float sum) {
-                    op.dq[r * s.d + i] = direction_grad(op.form, op.eps, beta, k, t, k.q[i], sum);
+                    const float dq = direction_grad(op.form, op.eps, beta, k, t, k.q[i], sum);
+                    if (op.dq16)
+                        op.dq16[r * s.d + i] = bf16_of(dq);
+                    else
+                        op.dq[r * s.d + i] = dq;
                 });
             }
             G.is_written();

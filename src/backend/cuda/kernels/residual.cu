@@ -29,17 +29,17 @@ KERNEL(f_norm_fwd, 128, struct f_norm_args)
 KERNEL(f_norm_bwd, 128, struct f_norm_grad_args)
 {
     SHARED(float, sums, WARPS);
-    const bool fast = a.d % 4 == 0 && aligned16(a.f, a.df);
+    const bool fast = a.d % 4 == 0 && aligned16(a.f, a.df) && aligned8(a.df16);
     for (size_t n = blockIdx.x; n < a.N; n += gridDim.x) {
         const float *f = a.f + n * a.d;
-        float *df = a.df + n * a.d;
+        const float *df = a.df + n * a.d;
         float dot = 0;
         EACH_FOUR(i, a.d) dot += dot4(load_row4(f, i, a.d, fast), load_row4(df, i, a.d, fast));
         const float mean = block_sum(dot, sums) / static_cast<float>(a.d), rstd = a.rstd[n];
         EACH_FOUR(i, a.d)
         {
             const float4 g = load_row4(df, i, a.d, fast), along = scale4(load_row4(f, i, a.d, fast), -mean);
-            store_row4(df, i, a.d, fast, scale4(add4(g, along), rstd));
+            put_row4(a.df, a.df16, n * a.d, i, a.d, fast, scale4(add4(g, along), rstd));
         }
     }
 }
@@ -75,15 +75,15 @@ KERNEL(scale_bwd, 128, struct cuda_scale_grad)
     const struct scale_grad_args &op = a.op;
     const column_block block(op.d);
     const size_t d = op.d, i = block.column;
-    const bool fast =
-        d % 4 == 0 && aligned16(op.f, op.G, op.X, op.df) && aligned16(op.w == 1 ? nullptr : op.lambda);
+    const bool fast = d % 4 == 0 && aligned16(op.f, op.G, op.X, op.df) &&
+                      aligned16(op.w == 1 ? nullptr : op.lambda) && aligned8(op.df16);
     float4 sum = make_float4(0, 0, 0, 0);
     for (size_t n = block.first; i < d && n < op.N; n += block.step) {
         const size_t row = n * d;
         const float4 lambda = lambda_of(op.lambda, op.w, i, d, fast);
         const float4 f = load_row4(op.f + row, i, d, fast), g = load_row4(op.G + row, i, d, fast);
         sum = fma4(f, g, sum);
-        store_row4(op.df + row, i, d, fast, multiply4(lambda, g));
+        put_row4(op.df, op.df16, row, i, d, fast, multiply4(lambda, g));
         if (op.X)
             store_row4(op.X + row, i, d, fast,
                        fma4(scale4(lambda, -1), f, load_row4(op.X + row, i, d, fast)));
@@ -114,7 +114,7 @@ KERNEL(gated_fwd, 128, struct gated_args)
 KERNEL(gated_bwd, 128, struct gated_grad_args)
 {
     SHARED(float, sums, WARPS);
-    const bool fast = a.d % 4 == 0 && aligned16(a.f, a.G, a.X, a.df);
+    const bool fast = a.d % 4 == 0 && aligned16(a.f, a.G, a.X, a.df) && aligned8(a.df16);
     for (size_t n = blockIdx.x; n < a.N; n += gridDim.x) {
         const float beta = a.beta[n];
         const size_t row = n * a.d;
@@ -123,7 +123,7 @@ KERNEL(gated_bwd, 128, struct gated_grad_args)
         {
             const float4 f = load_row4(a.f + row, i, a.d, fast), g = load_row4(a.G + row, i, a.d, fast);
             dbeta += dot4(f, g);
-            store_row4(a.df + row, i, a.d, fast, scale4(g, beta));
+            put_row4(a.df, a.df16, row, i, a.d, fast, scale4(g, beta));
             if (a.X)
                 store_row4(a.X + row, i, a.d, fast,
                            fma4(splat4(-beta), f, load_row4(a.X + row, i, a.d, fast)));
@@ -181,7 +181,8 @@ KERNEL(highway_bwd, 128, struct cuda_highway_grad)
     const struct highway_grad_args &op = a.op;
     const column_block block(op.d);
     const size_t d = op.d, i = block.column;
-    const bool fast = d % 4 == 0 && aligned16(op.X, op.f, op.tau, op.G) && aligned16(op.dX, op.df, op.dz);
+    const bool fast = d % 4 == 0 && aligned16(op.X, op.f, op.tau, op.G) && aligned16(op.dX, op.df, op.dz) &&
+                      aligned8(op.df16);
     float4 sum = make_float4(0, 0, 0, 0);
     if (i >= d)
         return;
@@ -192,7 +193,7 @@ KERNEL(highway_bwd, 128, struct cuda_highway_grad)
             fma4(splat4(-1), load_row4(op.X + row, i, d, fast), load_row4(op.f + row, i, d, fast));
         const float4 dz = multiply4(multiply4(g, change), multiply4(tau, one_minus4(tau)));
         store_row4(op.dz + row, i, d, fast, dz);
-        store_row4(op.df + row, i, d, fast, multiply4(tau, g));
+        put_row4(op.df, op.df16, row, i, d, fast, multiply4(tau, g));
         store_row4(op.dX + row, i, d, fast, multiply4(one_minus4(tau), g));
         sum = add4(sum, dz);
     }
@@ -205,7 +206,8 @@ KERNEL(highway_one_bwd, 128, struct cuda_highway_grad)
     SHARED(float, sums, WARPS);
     const struct highway_grad_args &op = a.op;
     const size_t d = op.d;
-    const bool fast = d % 4 == 0 && aligned16(op.X, op.f, op.G) && aligned16(op.dX, op.df);
+    const bool fast =
+        d % 4 == 0 && aligned16(op.X, op.f, op.G) && aligned16(op.dX, op.df) && aligned8(op.df16);
     float total = 0;
     for (size_t n = blockIdx.x; n < op.N; n += gridDim.x) {
         const size_t row = n * d;
@@ -216,7 +218,7 @@ KERNEL(highway_one_bwd, 128, struct cuda_highway_grad)
             const float4 g = load_row4(op.G + row, i, d, fast);
             dtau += dot4(
                 g, fma4(splat4(-1), load_row4(op.X + row, i, d, fast), load_row4(op.f + row, i, d, fast)));
-            store_row4(op.df + row, i, d, fast, scale4(g, tau));
+            put_row4(op.df, op.df16, row, i, d, fast, scale4(g, tau));
             store_row4(op.dX + row, i, d, fast, scale4(g, 1 - tau));
         }
         const float dz = block_sum(dtau, sums) * tau * (1 - tau);
@@ -263,7 +265,8 @@ KERNEL(laurel_bwd, 128, struct cuda_laurel_grad)
     SHARED(float, sums, WARPS);
     const struct laurel_grad_args &op = a.op;
     const size_t d = op.d;
-    const bool fast = d % 4 == 0 && aligned16(op.X, op.f, op.G) && aligned16(op.dX, op.df);
+    const bool fast =
+        d % 4 == 0 && aligned16(op.X, op.f, op.G) && aligned16(op.dX, op.df) && aligned8(op.df16);
     const mixture m = mixture_of(op.mix);
     float of_f = 0, of_X = 0, of_low = 0;
     for (size_t n = blockIdx.x; n < op.N; n += gridDim.x) {
@@ -273,7 +276,7 @@ KERNEL(laurel_bwd, 128, struct cuda_laurel_grad)
             const float4 g = load_row4(op.G + row, i, d, fast);
             of_f += dot4(g, load_row4(op.f + row, i, d, fast));
             of_X += dot4(g, load_row4(op.X + row, i, d, fast));
-            store_row4(op.df + row, i, d, fast, scale4(g, m.m0));
+            put_row4(op.df, op.df16, row, i, d, fast, scale4(g, m.m0));
             store_row4(op.dX + row, i, d, fast, scale4(g, m.m1));
         }
         for (size_t j = n * op.r + threadIdx.x; j < (n + 1) * op.r; j += blockDim.x) {
@@ -294,13 +297,13 @@ KERNEL(laurel_bwd, 128, struct cuda_laurel_grad)
 
 KERNEL(weighted_sum, 128, struct weighted_sum_args)
 {
-    const bool fast = a.count % 4 == 0 && a.X_stride % 4 == 0 && aligned16(a.X, a.out);
+    const bool fast = a.count % 4 == 0 && a.X_stride % 4 == 0 && aligned16(a.X, a.out) && aligned8(a.out16);
     for (size_t i = 4 * (blockIdx.x * static_cast<size_t>(blockDim.x) + threadIdx.x); i < a.count;
          i += 4 * gridDim.x * static_cast<size_t>(blockDim.x)) {
         float4 sum = a.accumulate ? load_row4(a.out, i, a.count, fast) : splat4(0);
         for (size_t j = 0; j < a.n; j++)
             sum = fma4(splat4(a.w[j * a.w_stride]), load_row4(a.X + j * a.X_stride, i, a.count, fast), sum);
-        store_row4(a.out, i, a.count, fast, sum);
+        put_row4(a.out, a.out16, 0, i, a.count, fast, sum);
     }
 }
 
