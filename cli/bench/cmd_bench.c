@@ -251,11 +251,6 @@ static struct flags defaults_of(const struct benchmark *b)
     return f;
 }
 
-static ddl_status cannot_write(const struct flags *f, struct ddl_error *err)
-{
-    return ddl_error_set(err, DDL_E_IO, "%s: cannot write: %s", f->save, strerror(errno));
-}
-
 /* `saved`: to add the report to; may be NULL. */
 static ddl_status show(const struct flags *f, const struct ddl_bench_report *report,
                        const struct ddl_bench_report *old, size_t n_old, FILE *saved, struct ddl_error *err)
@@ -272,7 +267,7 @@ static ddl_status show(const struct flags *f, const struct ddl_bench_report *rep
         print_bench_changes(f->json ? stderr : stdout, ddl_bench_match(report, old, n_old), report,
                             f->compare);
     if (saved && (fputs(line, saved) < 0 || fflush(saved) != 0))
-        status = cannot_write(f, err);
+        status = ddl_error_set(err, DDL_E_IO, "%s: cannot write: %s", f->save, strerror(errno));
     free(line);
     return status;
 }

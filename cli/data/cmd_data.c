@@ -205,12 +205,6 @@ static double mean_length(const struct ddl_shard_stats *stats)
                             : (double)NAN;
 }
 
-/* Tokens that are counted as targets. */
-static uint64_t counted_tokens(const struct ddl_shard_stats *stats)
-{
-    return stats->tokens - stats->groups[0];
-}
-
 static json_t *groups_json(const struct ddl_shard_stats *stats)
 {
     json_t *groups = json_object();
@@ -251,7 +245,7 @@ static void print_stats(const char *path, int width, const struct ddl_shard_stat
     printf("  %s\n", printable(path));
     if (!stats->masked)
         return;
-    printf("%13" PRIu64 " tokens counted by the mask, by group:", counted_tokens(stats));
+    printf("%13" PRIu64 " tokens counted by the mask, by group:", stats->tokens - stats->groups[0]);
     for (int g = 1; g < DDL_MASK_GROUPS; g++) {
         if (stats->groups[g])
             printf(" %d: %" PRIu64, g, stats->groups[g]);

@@ -129,12 +129,6 @@ static unsigned keys_of(const struct spec *spec, int sub)
     return keys;
 }
 
-/* Bytes of a key's member of struct ddl_force. */
-static size_t size_of(const struct ddl_force_row *row)
-{
-    return row->option.type == DDL_OPTION_CHOICE ? sizeof(int) : sizeof(float);
-}
-
 /* Adds keys of the spec to those of the sublayer. */
 static void merge(struct sublayer_force *to, const struct spec *spec, unsigned keys)
 {
@@ -142,7 +136,7 @@ static void merge(struct sublayer_force *to, const struct spec *spec, unsigned k
         if (!(keys & row->key))
             continue;
         memcpy((char *)&to->force + row->option.offset, (const char *)&spec->force + row->option.offset,
-               size_of(row));
+               row->option.type == DDL_OPTION_CHOICE ? sizeof(int) : sizeof(float));
         to->force.keys &= ~row->replaces;
         if (row->has_mean || row->replaces) /* the mean belongs to one of keys that replace each other */
             to->mean = spec->mean;

@@ -16,13 +16,6 @@ static void print_time_cell(struct table *t, double seconds)
     print_text_cell(t, text);
 }
 
-static void print_count_cell(struct table *t, double count)
-{
-    char text[32];
-    format_count(count, text, sizeof text);
-    print_text_cell(t, text);
-}
-
 static void print_choices(const struct ddl_sweep *sweep)
 {
     bool any = false;
@@ -94,11 +87,12 @@ void print_forecast(const struct ddl_sweep *sweep, const struct ddl_sweep_foreca
     struct table t = begin_table(columns, sizeof columns / sizeof *columns, false);
     for (size_t i = 0; i < sweep->n_runs; i++) {
         const struct ddl_sweep_forecast *f = &forecast[i];
-        char work[32];
+        char work[32], tokens[32];
         snprintf(work, sizeof work, "%.4g", f->plan.flops_per_token);
+        format_count(f->plan.tokens, tokens, sizeof tokens);
         print_number_cell(&t, (double)f->plan.params_total, 0);
         print_text_cell(&t, work);
-        print_count_cell(&t, f->plan.tokens);
+        print_text_cell(&t, tokens);
         print_number_cell(&t, (double)f->plan.bytes_total / 0x1p20, 1);
         print_time_cell(&t, f->seconds);
         print_number_cell(&t, f->disk / 0x1p20, 1);

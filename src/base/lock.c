@@ -220,11 +220,6 @@ static ddl_status take_over(struct ddl_lock *lock, const char *folder, bool *aga
     return status;
 }
 
-static void nap(void)
-{
-    (void)nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
-}
-
 /* In the open folder. *again: the file or the lock has changed meanwhile. */
 static ddl_status take_in(struct ddl_lock *lock, const char *folder, bool *again, struct ddl_error *err)
 {
@@ -238,7 +233,8 @@ static ddl_status take_in(struct ddl_lock *lock, const char *folder, bool *again
     if (number == EWOULDBLOCK) {
         if (try_flock(lock->fd, LOCK_SH) == EWOULDBLOCK)
             return in_use(lock, folder, err);
-        nap(); /* only ddl_lock_is_held was in the way */
+        /* only ddl_lock_is_held was in the way */
+        (void)nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
         *again = true;
         return DDL_OK;
     }

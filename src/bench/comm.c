@@ -96,12 +96,6 @@ struct fit {
     double a[SIZES], b[SIZES]; /* messages and bytes, per second of the median */
 };
 
-static void fit_add(struct fit *fit, const struct ddl_bench_row *row, double messages)
-{
-    fit->a[fit->n] = messages / row->median;
-    fit->b[fit->n++] = row->bytes / row->median;
-}
-
 static void fit_report(const struct fit *fit, struct ddl_bench_report *out, const char *name)
 {
     double aa = 0, ab = 0, bb = 0, a = 0, b = 0, squares = 0;
@@ -138,7 +132,8 @@ static void time_sizes(struct job *job, struct ddl_bench_report *out, const char
         row->bytes = (double)ddl_comm_exchange_traffic(n, job->ranks, dtype);
         row->units = 1e-6 * row->bytes;
         snprintf(row->unit, sizeof row->unit, "MB");
-        fit_add(&fit, row, (double)(job->ranks - 1));
+        fit.a[fit.n] = (double)(job->ranks - 1) / row->median;
+        fit.b[fit.n++] = row->bytes / row->median;
     }
     fit_report(&fit, out, name);
 }

@@ -93,13 +93,6 @@ static ddl_status prepare(struct ddl_build *b, const char *const *inputs, size_t
     return status;
 }
 
-/* In the locked folder: completes a publication that was interrupted. *done: it was that of this build. */
-static ddl_status resume_publication(struct ddl_build *b, bool *done, struct ddl_error *err)
-{
-    ddl_status status = ddl_publish_finish(&b->folder, err);
-    return status ? status : ddl_build_read_result(b, done, err);
-}
-
 /* A process that starts, or is started again, after the others have completed the build. */
 static ddl_status find_completed(struct ddl_build *b, bool *done, struct ddl_error *err)
 {
@@ -128,7 +121,10 @@ static ddl_status begin(struct ddl_build *b, bool *done, bool *merging, struct d
     *done = *merging = false;
     ddl_status status = ddl_build_folder_open(&b->folder, c->out, b->shard, b->n_shards, err);
     if (!status && ddl_publish_pending(&b->folder)) {
-        status = resume_publication(b, done, err);
+        /* in the locked folder: completes a publication that was interrupted, perhaps that of this build */
+        status = ddl_publish_finish(&b->folder, err);
+        if (!status)
+            status = ddl_build_read_result(b, done, err);
         ddl_build_folder_unlock(&b->folder);
         if (status || *done)
             return status;

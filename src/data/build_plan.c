@@ -63,13 +63,6 @@ static json_t *make_plan(const struct ddl_build *b)
                      inputs_array(&b->inputs));
 }
 
-static ddl_status read_plan(const struct ddl_build *b, json_t **plan, struct ddl_error *err)
-{
-    char path[DDL_BUILD_PATH];
-    ddl_build_folder_file(&b->folder, DDL_BUILD_PLAN, path);
-    return ddl_json_read(plan, path, MAX_PLAN, err);
-}
-
 static const char *input_path(const json_t *plan, size_t i)
 {
     const char *path =
@@ -183,7 +176,7 @@ ddl_status ddl_build_plan(struct ddl_build *b, struct ddl_error *err)
     ddl_build_folder_file(&b->folder, DDL_BUILD_PLAN, path);
     ddl_status status = plan ? DDL_OK : ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory", path);
     if (!status && !fresh)
-        status = read_plan(b, &old, err);
+        status = ddl_json_read(&old, path, MAX_PLAN, err);
     if (!status && !fresh)
         status = compare(b, old, plan, &fresh, err);
     if (!status && fresh) {

@@ -84,26 +84,18 @@ static json_t *byte_level(bool add_prefix_space)
                      "trim_offsets", 1, "use_regex", 1);
 }
 
-/* Without a pre-tokenizer and merges, each character of a text is looked up in the vocabulary. */
-static json_t *pre_tokenizer(const struct ddl_tokenizer *t)
-{
-    return t->characters ? json_null() : byte_level(t->add_prefix_space);
-}
-
-static json_t *decoder(const struct ddl_tokenizer *t)
-{
-    return t->characters ? json_pack("{s:s}", "type", "Fuse") : byte_level(true);
-}
-
 static json_t *tokenizer_object(const struct ddl_tokenizer *t)
 {
     json_t *model =
         json_pack("{s:s, s:n, s:n, s:n, s:n, s:b, s:b, s:b, s:o, s:o}", "type", "BPE", "dropout", "unk_token",
                   "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk", 0, "byte_fallback", 0,
                   "ignore_merges", t->ignore_merges, "vocab", vocab_object(t), "merges", merges_list(t));
+    /* Without a pre-tokenizer and merges, each character of a text is looked up in the vocabulary. */
+    json_t *pre_tokenizer = t->characters ? json_null() : byte_level(t->add_prefix_space);
+    json_t *decoder = t->characters ? json_pack("{s:s}", "type", "Fuse") : byte_level(true);
     return json_pack("{s:s, s:n, s:n, s:o, s:n, s:o, s:n, s:o, s:o}", "version", "1.0", "truncation",
-                     "padding", "added_tokens", added_tokens(t), "normalizer", "pre_tokenizer",
-                     pre_tokenizer(t), "post_processor", "decoder", decoder(t), "model", model);
+                     "padding", "added_tokens", added_tokens(t), "normalizer", "pre_tokenizer", pre_tokenizer,
+                     "post_processor", "decoder", decoder, "model", model);
 }
 
 /* True if path names a folder: an existing one, or a new name that does not end in .json. */

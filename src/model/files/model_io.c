@@ -17,13 +17,6 @@
 
 static const char config_file[] = "config.json", weights_file[] = "model.safetensors";
 
-static struct ddl_tensor tensor_of(const struct ddl_param *param)
-{
-    struct ddl_tensor t = { .name = param->name, .dtype = DDL_F32, .ndim = param->ndim };
-    memcpy(t.shape, param->shape, sizeof param->shape);
-    return t;
-}
-
 static ddl_status read_one(const struct ddl_weights *w, ddl_model *model, size_t i, float *piece,
                            struct ddl_error *err)
 {
@@ -144,8 +137,11 @@ static ddl_status prepare_weights(struct prepared *p, const ddl_model *model, co
     struct ddl_tensor *plan = malloc(n * sizeof *plan);
     if (!plan)
         return ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory for its table of tensors", path);
-    for (size_t i = 0; i < n; i++)
-        plan[i] = tensor_of(&model->params.row[row_of(model, i)]);
+    for (size_t i = 0; i < n; i++) {
+        const struct ddl_param *param = &model->params.row[row_of(model, i)];
+        plan[i] = (struct ddl_tensor){ .name = param->name, .dtype = DDL_F32, .ndim = param->ndim };
+        memcpy(plan[i].shape, param->shape, sizeof param->shape);
+    }
     plan[n - 1].name = ddl_head_name;
     struct ddl_config_metadata notes;
     ddl_config_metadata(&model->config, &notes);

@@ -5,13 +5,6 @@
 #include <math.h>
 #include <stdio.h>
 
-/* The next cache line, in floats. */
-static size_t aligned(size_t offset)
-{
-    const size_t line = DDL_ALIGN / sizeof(float);
-    return (offset + line - 1) / line * line;
-}
-
 /* Appends row i to the chain of the fused matrix that begins with row `first`. */
 static void fuse(struct params *out, size_t first, size_t i)
 {
@@ -49,11 +42,12 @@ void param_plan_add(struct param_plan *plan, const struct param_row *row, int *s
         fuse(out, (size_t)*row->fused_with, i);
 }
 
-/* Places row `first` and those fused with it at the end of the buffer. */
+/* Places row `first` and those fused with it at the end of the buffer, on a cache line. */
 static void place(struct param_plan *plan, size_t first)
 {
+    const size_t line = DDL_ALIGN / sizeof(float);
     struct params *out = plan->out;
-    out->total = aligned(out->total);
+    out->total = (out->total + line - 1) / line * line;
     for (size_t i = first; i != DDL_NO_ROW; i = out->fused_next[i]) {
         out->offset[i] = out->total;
         plan->overflow |=

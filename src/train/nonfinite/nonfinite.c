@@ -86,13 +86,6 @@ void ddl_nonfinite_of_validation(struct ddl_nonfinite *out, const struct ddl_ste
     out->loss = out->finding.loss;
 }
 
-static void token_text(const struct ddl_nonfinite *t, char *out, size_t size)
-{
-    const struct ddl_place *place = &t->finding.place;
-    size_t row = place->first_row + t->finding.values.first / place->width;
-    snprintf(out, size, ", sequence %zu, token %zu", row / t->seq, row % t->seq);
-}
-
 void ddl_nonfinite_of_other(struct ddl_nonfinite *out, const struct ddl_step *step)
 {
     *out = begin(step, DDL_NONFINITE_LOSS);
@@ -117,7 +110,9 @@ void ddl_nonfinite_text(const struct ddl_nonfinite *t, char *out, size_t size)
     }
     ddl_place_text(&t->finding.place, place, sizeof place);
     ddl_values_text(&t->finding.values, values, sizeof values);
-    if (!t->finding.place.parameter && t->seq)
-        token_text(t, token, sizeof token);
+    if (!t->finding.place.parameter && t->seq) {
+        size_t row = t->finding.place.first_row + t->finding.values.first / t->finding.place.width;
+        snprintf(token, sizeof token, ", sequence %zu, token %zu", row / t->seq, row % t->seq);
+    }
     snprintf(out, size, "first in %s%s (%s)%s", place, token, values, state);
 }

@@ -20,13 +20,6 @@ static void look(void *user, const struct ddl_place *place, const float *x)
     l->finding->values = values;
 }
 
-static ddl_status run_one(const struct ddl_replay *r, const struct ddl_batch *batch, struct ddl_loss *loss,
-                          struct ddl_error *err)
-{
-    return r->backward ? ddl_model_backward(r->model, r->ws, batch, r->scale, loss, err)
-                       : ddl_model_loss(r->model, r->ws, batch, loss, NULL, err);
-}
-
 ddl_status ddl_replay_run(const struct ddl_replay *r, struct ddl_finding *out, struct ddl_error *err)
 {
     size_t rows = r->batch * r->seq;
@@ -40,7 +33,8 @@ ddl_status ddl_replay_run(const struct ddl_replay *r, struct ddl_finding *out, s
     for (size_t i = 0; i < r->n && !status && !out->found; i++) {
         struct ddl_loss loss = { 0 };
         struct ddl_batch batch = { r->batch, r->seq, r->tokens + i * rows, r->targets + i * rows };
-        status = run_one(r, &batch, &loss, err);
+        status = r->backward ? ddl_model_backward(r->model, r->ws, &batch, r->scale, &loss, err)
+                             : ddl_model_loss(r->model, r->ws, &batch, &loss, NULL, err);
         out->micro_batch = i;
         out->loss += loss.sum;
     }

@@ -67,13 +67,6 @@ static ddl_status read_initial(struct run *run, struct ddl_error *err)
     return DDL_OK;
 }
 
-/* The parameters of train_only and freeze. */
-static void freeze_params(struct run *run)
-{
-    for (size_t i = 0; i < ddl_model_n_params(run->model); i++)
-        ddl_optim_freeze(run->optim, i, ddl_freeze_has(&run->config, ddl_model_param(run->model, i)->name));
-}
-
 /* The optimizer of what this rank owns, and the exchange with the other ranks. */
 static ddl_status make_optim(struct run *run, struct ddl_error *err)
 {
@@ -119,7 +112,8 @@ static ddl_status make_model(struct run *run, struct ddl_error *err)
         status = ddl_workspace_create(&run->ws, run->model, &ws, err);
     if (status)
         return status;
-    freeze_params(run);
+    for (size_t i = 0; i < ddl_model_n_params(run->model); i++)
+        ddl_optim_freeze(run->optim, i, ddl_freeze_has(t, ddl_model_param(run->model, i)->name));
     if (t->resume)
         return ddl_run_read_weights(run->checkpoint, run->model, run->optim, &run->state, err);
     return *t->init_from ? read_initial(run, err) : ddl_model_init(run->model, t->seed, err);
