@@ -12,9 +12,10 @@ DDL_BACKEND_PLUGIN=$4
 export DDL_BACKEND_PLUGIN
 simulated() { LD_LIBRARY_PATH="$driver" "$@"; }
 
-# Every op that the backend has, on device $1, with another order of threads on each.
+# Every op that the backend has, on device $1, with another order of threads on each, and on the second without an algorithm
+# of cuBLASLt for any product.
 ops() {
-    CUDA_SIM_DEVICES=2 CUDA_SIM_SEED=$1 simulated "$ddl" verify --ops --backend "cuda:$1" >ops.txt || { cat ops.txt; fail "an op differs"; }
+    CUDA_SIM_DEVICES=2 CUDA_SIM_SEED=$1 CUDA_SIM_NO_ALGORITHM=$1 simulated "$ddl" verify --ops --backend "cuda:$1" >ops.txt || { cat ops.txt; fail "an op differs"; }
     ! grep -q 'simulated CUDA device' ops.txt
     grep -q 'rmsnorm_bwd.*PASS' ops.txt || fail "rmsnorm_bwd was not tested"
 }
@@ -26,6 +27,20 @@ listed() {
     CUDA_SIM_DEVICES=0 simulated "$ddl" info --backends >list
     grep -q '^  cuda  *not usable: .*there is no NVIDIA GPU' list || { cat list; fail "no reason"; }
     DDL_BACKEND_PLUGIN='' "$ddl" info --backends --json | grep -q '"name":"cuda","usable":false' || fail "cuda is not listed"
+}
+
+# cuBLASLt that the dynamic linker does not load is found in a Python environment, and reported where there is none.
+cublaslt() {
+    packages=environment/lib/python3.11/site-packages/nvidia/cublas/lib
+    mkdir -p no_cublaslt $packages
+    ln -sf "$driver/libcuda.so.1" no_cublaslt/libcuda.so.1
+    : >no_cublaslt/libcublasLt.so.13
+    ln -sf "$driver/libcublasLt.so.13" $packages/libcublasLt.so.13
+    VIRTUAL_ENV=$PWD/environment LD_LIBRARY_PATH=$PWD/no_cublaslt "$ddl" info --backends >list
+    grep -q '^  cuda  *cuda:0 (simulated GPU' list || { cat list; fail "no device"; }
+    [ ! -e /usr/local/cuda/lib64/libcublasLt.so.13 ] || return 0
+    VIRTUAL_ENV='' LD_LIBRARY_PATH=$PWD/no_cublaslt "$ddl" info --backends >list
+    grep -q 'cuBLASLt cannot be loaded (.*): install the libraries of CUDA 13' list || { cat list; fail "no reason"; }
 }
 
 transfers() { DDL_TEST_BACKENDS=cuda simulated "$memory"; }
@@ -48,6 +63,7 @@ check ops ops 0
 check ops_of_the_second_device ops 1
 check listed listed
 check transfers transfers
+check cublaslt cublaslt
 backend=cuda
 in=LD_LIBRARY_PATH=$driver
 # Without the simulated driver the machine may have a real one.

@@ -12,7 +12,7 @@
  * Environment: CUDA_SIM_DEVICES (1), CUDA_SIM_MEMORY (bytes of a device, 4 GiB), CUDA_SIM_VERSION (13000),
  * CUDA_SIM_CAPABILITY (90), CUDA_SIM_SEED (1), CUDA_SIM_FAIL (number of the launch that fails, from 1).
  */
-#include "backend/cuda/driver.h"
+#include "driver.h"
 #include "emulator.h"
 
 #include <algorithm>
@@ -180,6 +180,25 @@ static CUresult submit(CUstream stream, std::function<CUresult()> command)
     stream->queue.push_back(std::move(command));
     stream->submitted++;
     return CUDA_SUCCESS;
+}
+
+DRIVER CUresult cuda_sim_submit(CUstream stream, const char *name, void (*execute)(const void *arguments),
+                                const void *arguments, size_t bytes)
+{
+    if (CUresult result = check())
+        return result;
+    const char *start = static_cast<const char *>(arguments);
+    auto copied = std::make_shared<std::vector<char>>(start, start + bytes);
+    return submit(stream, [=] {
+        executing = name;
+        execute(copied->data());
+        return CUDA_SUCCESS;
+    });
+}
+
+DRIVER bool cuda_sim_in_block(const void *address, size_t bytes)
+{
+    return in_block(address, bytes);
 }
 
 /* ---- initialization and devices ---- */

@@ -18,6 +18,11 @@ static const struct budget {
     double used;  /* at least this share of the bytes of sectors */
     const char *why;
 } usual = { "", 1.05, 0.9, NULL }, budgets[] = {
+    { "matmul_q8", 13, 0.9, "a block reads all numbers of eight rows, and weights have a byte" },
+    { "matmul", 4.1, 0.9, "a block reads all numbers of eight rows" },
+    { "quantize_q8", 1.05, 0.35, "groups of four bytes of a row are 64 bytes apart" },
+    { "dequantize_q8", 1.05, 0.35, "likewise" },
+    { "gather_q8", 1.05, 0.35, "likewise" },
     { "clip", 1.05, 0.25, "a few numbers" },
     { "adamw", 1.05, 0.7, "the parts of trials have odd sizes and begin anywhere" },
     { "sum_squares", 1.05, 0.7, "likewise" },

@@ -24,6 +24,8 @@ enum cuda_file {
 };
 
 enum { CUDA_SHARED_BYTES = 48 << 10 }; /* dynamic shared memory that any kernel may have */
+enum { CUDA_STEP_ROWS = 64 };          /* ops->step_rows */
+enum { CUDA_WORKSPACE = 32 << 20 };    /* bytes for cuBLASLt */
 enum { CUDA_EVENTS = 64 };             /* the newest; older ones are complete when the oldest of these is */
 
 struct cuda_device {
@@ -42,9 +44,12 @@ struct cuda_device {
     unsigned multiprocessors;
     float *scratch; /* partial sums: (cuda_blocks_of_sums, summed) */
     size_t summed;
-    bool no_memory;       /* an op could not allocate */
-    CUresult error;       /* the first error of the device; it remains */
-    const char *error_at; /* the call that reported it */
+    struct cuda_products *products; /* products.c */
+    void *workspace;                /* CUDA_WORKSPACE bytes */
+    bool no_memory;                 /* an op could not allocate */
+    CUresult error;                 /* the first error of the device; it remains */
+    const char *error_at;           /* the call that reported it */
+    const char *error_text;         /* of cuBLASLt, or NULL: the driver's */
 };
 
 /* Makes the device's context that of the calling thread. */
@@ -78,6 +83,10 @@ size_t cuda_row_blocks(const struct cuda_device *device, size_t n, size_t across
 void cuda_add_part(struct cuda_device *device, size_t blocks, size_t stride, size_t first, size_t width,
                    float *y);
 
+/* products.c: cuBLASLt of a device, and what it has chosen per shape. After a failure of open, close too. */
+ddl_status cuda_products_open(struct cuda_device *device, struct ddl_error *err);
+void cuda_products_close(struct cuda_device *device);
+
 /* memory.c: members of struct ddl_ops */
 void *cuda_alloc(void *ctx, size_t bytes);
 void cuda_free(void *ctx, void *block);
@@ -110,6 +119,12 @@ void cuda_synchronize(void *ctx);
     OP(gelu_bwd, gelu_grad_args)                                                                             \
     OP(bias_fwd, bias_args)                                                                                  \
     OP(bias_bwd, bias_grad_args)                                                                             \
+    OP(matmul, matmul_args)                                                                                  \
+    OP(matmul_bf16, matmul_bf16_args)                                                                        \
+    OP(matmul_q8, matmul_q8_args)                                                                            \
+    OP(quantize_q8, quantize_q8_args)                                                                        \
+    OP(dequantize_q8, dequantize_q8_args)                                                                    \
+    OP(gather_q8, gather_q8_args)                                                                            \
     OP(gather, gather_args)                                                                                  \
     OP(gather_bf16, gather_bf16_args)                                                                        \
     OP(sum, sum_args)                                                                                        \

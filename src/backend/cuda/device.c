@@ -105,7 +105,8 @@ static ddl_status check_error(void *ctx, struct ddl_error *err)
     if (!d->error)
         return DDL_OK;
     return ddl_error_set(err, DDL_E_DEVICE, "backend cuda: %s: %s", d->error_at,
-                         cuda_driver_error(d->driver, d->error, text, sizeof text));
+                         d->error_text ? d->error_text
+                                       : cuda_driver_error(d->driver, d->error, text, sizeof text));
 }
 
 /* ---- devices ---- */
@@ -126,8 +127,11 @@ static void close_device(void *ctx)
         driver->context_set(d->primary);
         if (d->scratch)
             driver->free((CUdeviceptr)(uintptr_t)d->scratch, d->stream);
+        if (d->workspace)
+            driver->free((CUdeviceptr)(uintptr_t)d->workspace, d->stream);
         if (d->stream)
             driver->stream_wait(d->stream);
+        cuda_products_close(d);
         for (size_t i = 0; i < CUDA_EVENTS && d->events[i]; i++)
             driver->event_destroy(d->events[i]);
         for (size_t f = 0; f < CUDA_FILE_COUNT && d->modules[f]; f++)
@@ -232,6 +236,11 @@ static ddl_status open_device(void **ctx, size_t device, size_t threads, char *t
         close_device(d);
         return status;
     }
+    status = cuda_products_open(d, err);
+    if (status) {
+        close_device(d);
+        return status;
+    }
     *ctx = d;
     return DDL_OK;
 }
@@ -247,6 +256,11 @@ static size_t scratch_bytes(const struct cuda_device *d, size_t summed)
 static ddl_status reserve(void *ctx, const struct ddl_limits *limits, struct ddl_error *err)
 {
     struct cuda_device *d = ctx;
+    if (!d->workspace)
+        d->workspace = cuda_alloc(d, CUDA_WORKSPACE);
+    if (!d->workspace)
+        return ddl_error_set(err, DDL_E_MEMORY, "backend cuda: out of device memory: workspace of %d MiB",
+                             CUDA_WORKSPACE >> 20);
     if (limits->summed <= d->summed)
         return DDL_OK;
     float *scratch = cuda_alloc(d, scratch_bytes(d, limits->summed));
@@ -263,10 +277,10 @@ static ddl_status reserve(void *ctx, const struct ddl_limits *limits, struct ddl
 static size_t memory_estimate(void *ctx, const struct ddl_limits *limits)
 {
     const struct cuda_device *d = ctx;
-    const size_t library = (size_t)512 << 20; /* the context and the kernels */
+    const size_t library = (size_t)512 << 20; /* the context, the kernels and cuBLASLt */
     if (limits->summed > SIZE_MAX / 2 / (4 * sizeof(float)) / (d->multiprocessors + 1))
         return SIZE_MAX;
-    return library + scratch_bytes(d, limits->summed);
+    return library + CUDA_WORKSPACE + scratch_bytes(d, limits->summed);
 }
 
 static size_t memory_capacity(void *ctx)
@@ -282,7 +296,7 @@ static size_t q8_bytes(void *ctx, size_t rows, size_t width)
 }
 
 static const struct ddl_ops cuda_ops = { .name = "cuda",
-                                         .step_rows = 0,
+                                         .step_rows = CUDA_STEP_ROWS,
                                          .devices = count_devices,
                                          .open = open_device,
                                          .close = close_device,

@@ -6,7 +6,7 @@
 #include "ops/args.h"
 
 /* clang-format off */
-#define CUDA_FILES(F) F(rows) F(norms) F(swiglu) F(elementwise) F(optim) F(attention) F(rope) F(delta) F(residual) F(compress) F(project)
+#define CUDA_FILES(F) F(rows) F(products) F(q8) F(norms) F(swiglu) F(elementwise) F(optim) F(attention) F(rope) F(delta) F(residual) F(compress) F(project)
 #define CUDA_KERNELS(K) \
     K(rows,   copy,          256) \
     K(rows,   copy_in_order, 256) \
@@ -16,6 +16,13 @@
     K(rows,   fill,          256) \
     K(rows,   gather,        256) \
     K(rows,   gather_bf16,   256) \
+    K(products, few_rows_f32,  256) \
+    K(products, few_rows_bf16, 256) \
+    K(products, matmul_q8,     256) \
+    K(products, product,       256) \
+    K(q8,     quantize_q8,   256) \
+    K(q8,     dequantize_q8, 256) \
+    K(q8,     gather_q8,     256) \
     K(norms,  rmsnorm_fwd,   128) \
     K(norms,  rmsnorm_bwd,   128) \
     K(norms,  add_columns,   256) \
@@ -181,6 +188,31 @@ struct cuda_compress_grad {
 struct cuda_project_grad {
     struct project_grad_args op;
     float *partial;
+};
+
+/* C = alpha A B^T + beta C, of few rows: a block computes so many rows and columns. */
+enum { CUDA_FEW_ROWS = 8, CUDA_FEW_COLUMNS = 16 };
+struct cuda_few {
+    size_t M, N, K;
+    float alpha, beta;
+    const float *A, *B;        /* or */
+    const uint16_t *A16, *B16; /* both in bfloat16 */
+    size_t lda, ldb, ldc;
+    float *C;
+    uint16_t *C16;
+};
+
+/* C = alpha op(A) op(B) + beta C; op(A)[m, k] is A[m am + k ak], and op(B)[k, n] is B[k bk + n bn]. A block
+ * computes a square of C. */
+enum { CUDA_TILE = 64 };
+struct cuda_product {
+    size_t M, N, K;
+    float alpha, beta;
+    const float *A, *B;        /* or */
+    const uint16_t *A16, *B16; /* both in bfloat16 */
+    size_t am, ak, bk, bn, ldc;
+    float *C;
+    uint16_t *C16;
 };
 
 #endif
