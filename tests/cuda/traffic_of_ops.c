@@ -29,6 +29,14 @@ static const struct budget {
     { "attention_", 4.2, 0.8, "keys and values are read again for each tile of queries" },
     { "cache_append", 1.05, 0.6, "a sequence has few rows, and their numbers are indices" },
     { "history_push", 1.05, 0.85, "likewise" },
+    { "delta_bwd", 1.05, 0.85, "a token has few numbers of gate, target and readout" },
+    { "fold_", 1.05, 0.2, "a few parameters, in another order" },
+    { "compress_fwd", 3.5, 0.9, "a block reads the states of earlier taps again, from the cache" },
+    { "compress_bwd", 2.3, 0.9, "likewise the gradients of later taps" },
+    { "init_state_", 6.3, 0.2, "once a pass: a feature's embedding is read for each channel and tap" },
+    { "project_bwd", 1.1, 0.9, "partial sums of a few rows" },
+    { "elementwise_", 1.9, 0.9, "rows are read again, from the cache" },
+    { "embed_bwd", 1.05, 0.85, "a token has a few rows anywhere" },
     { NULL, 0, 0, NULL },
 };
 

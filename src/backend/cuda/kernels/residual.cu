@@ -1,5 +1,5 @@
 /* Residual rules with one state, and the element-wise delta rule. A block has a row at a time, or some rows
- * of 4 `threads` columns where it sums over rows. Where a row is needed again, it comes from the cache. */
+ * of 4 `threads` columns where it sums over rows. */
 #include "backend/cuda/kernels/columns.cuh"
 #include "backend/cuda/kernels/kernels.h"
 
@@ -7,23 +7,47 @@ enum { THREADS = 128, WARPS = THREADS / 32 };
 
 /* ---- f_norm ---- */
 
+enum { FOURS = 8 }; /* fours of a row that a thread holds in registers; those after them are read again */
+
+__device__ inline size_t begin(unsigned j)
+{
+    return 4 * (threadIdx.x + THREADS * j);
+}
+
 KERNEL(f_norm_fwd, 128, struct f_norm_args)
 {
     SHARED(float, sums, WARPS);
     const bool fast = a.d % 4 == 0 && aligned16(a.f);
     for (size_t n = blockIdx.x; n < a.N; n += gridDim.x) {
         float *f = a.f + n * a.d;
+        float4 held[FOURS];
         float squares = 0;
-        EACH_FOUR(i, a.d)
-        {
+#pragma unroll
+        for (unsigned j = 0; j < FOURS; j++) {
+            held[j] = begin(j) < a.d ? load_row4(f, begin(j), a.d, fast) : splat4(0);
+            squares += dot4(held[j], held[j]);
+        }
+        for (size_t i = begin(FOURS); i < a.d; i += 4 * THREADS) {
             const float4 v = load_row4(f, i, a.d, fast);
             squares += dot4(v, v);
         }
         const float rstd = 1.0f / sqrtf(block_sum(squares, sums) / static_cast<float>(a.d) + a.eps);
-        EACH_FOUR(i, a.d) store_row4(f, i, a.d, fast, scale4(load_row4(f, i, a.d, fast), rstd));
+#pragma unroll
+        for (unsigned j = 0; j < FOURS; j++)
+            if (begin(j) < a.d)
+                store_row4(f, begin(j), a.d, fast, scale4(held[j], rstd));
+        for (size_t i = begin(FOURS); i < a.d; i += 4 * THREADS)
+            store_row4(f, i, a.d, fast, scale4(load_row4(f, i, a.d, fast), rstd));
         if (a.rstd && threadIdx.x == 0)
             a.rstd[n] = rstd;
     }
+}
+
+/* df = rstd (g - f mean(f g)) */
+__device__ inline void put_f_norm_grad(const struct f_norm_grad_args &a, size_t n, size_t i, bool fast,
+                                       float mean, float4 f, float4 g)
+{
+    put_row4(a.df, a.df16, n * a.d, i, a.d, fast, scale4(add4(g, scale4(f, -mean)), a.rstd[n]));
 }
 
 KERNEL(f_norm_bwd, 128, struct f_norm_grad_args)
@@ -31,16 +55,24 @@ KERNEL(f_norm_bwd, 128, struct f_norm_grad_args)
     SHARED(float, sums, WARPS);
     const bool fast = a.d % 4 == 0 && aligned16(a.f, a.df) && aligned8(a.df16);
     for (size_t n = blockIdx.x; n < a.N; n += gridDim.x) {
-        const float *f = a.f + n * a.d;
-        const float *df = a.df + n * a.d;
+        const float *f = a.f + n * a.d, *df = a.df + n * a.d;
+        float4 held_f[FOURS], held_g[FOURS];
         float dot = 0;
-        EACH_FOUR(i, a.d) dot += dot4(load_row4(f, i, a.d, fast), load_row4(df, i, a.d, fast));
-        const float mean = block_sum(dot, sums) / static_cast<float>(a.d), rstd = a.rstd[n];
-        EACH_FOUR(i, a.d)
-        {
-            const float4 g = load_row4(df, i, a.d, fast), along = scale4(load_row4(f, i, a.d, fast), -mean);
-            put_row4(a.df, a.df16, n * a.d, i, a.d, fast, scale4(add4(g, along), rstd));
+#pragma unroll
+        for (unsigned j = 0; j < FOURS; j++) {
+            held_f[j] = begin(j) < a.d ? load_row4(f, begin(j), a.d, fast) : splat4(0);
+            held_g[j] = begin(j) < a.d ? load_row4(df, begin(j), a.d, fast) : splat4(0);
+            dot += dot4(held_f[j], held_g[j]);
         }
+        for (size_t i = begin(FOURS); i < a.d; i += 4 * THREADS)
+            dot += dot4(load_row4(f, i, a.d, fast), load_row4(df, i, a.d, fast));
+        const float mean = block_sum(dot, sums) / static_cast<float>(a.d);
+#pragma unroll
+        for (unsigned j = 0; j < FOURS; j++)
+            if (begin(j) < a.d)
+                put_f_norm_grad(a, n, begin(j), fast, mean, held_f[j], held_g[j]);
+        for (size_t i = begin(FOURS); i < a.d; i += 4 * THREADS)
+            put_f_norm_grad(a, n, i, fast, mean, load_row4(f, i, a.d, fast), load_row4(df, i, a.d, fast));
     }
 }
 
