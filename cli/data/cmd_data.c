@@ -1,6 +1,7 @@
 /* `ddl data build` and `ddl data info`. */
 #define _POSIX_C_SOURCE 200809L
 #include "cli/data/build_ranks.h"
+#include "cli/data/synthetic.h"
 #include "cli/cli.h"
 #include "cli/output/escape.h"
 #include "cli/model/shards.h"
@@ -414,9 +415,10 @@ static const struct command data_info_command = {
 
 const struct command data_command = {
     .name = "data",
-    .usage = "build | info ...",
-    .about = "convert text to shards of tokens; inspect shards",
-    .actions = (const struct command *const[]){ &data_build_command, &data_info_command, NULL },
+    .usage = "build | info | synthetic ...",
+    .about = "convert text to shards of tokens; inspect shards; write synthetic tasks",
+    .actions = (const struct command *const[]){ &data_build_command, &data_info_command,
+                                                &data_synthetic_command, NULL },
     .examples =
         (const struct note[]){ { "ddl data build corpus.jsonl.zst --tokenizer my/tokenizer.json "
                                  "--val-fraction 0.01 --out my/shards",
@@ -424,6 +426,8 @@ const struct command data_command = {
                                { "ddl data build corpus --shard 2/8 --out my/shards",
                                  "the third of eight processes, which may run on different machines" },
                                { "mpirun -n 8 ddl data build corpus --out my/shards", "all eight of them" },
+                               { "ddl data synthetic pointer --pairs 8 --out pointer/shards",
+                                 "sequences in which pointers are followed" },
                                { "ddl data info my/shards", "their contents, and a check for corruption" },
                                { 0 } },
 };

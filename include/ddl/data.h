@@ -203,6 +203,53 @@ DDL_API ddl_status ddl_data_build(const struct ddl_build_config *config, const c
                                   size_t n_inputs, ddl_build_progress_fn *progress, void *user,
                                   struct ddl_build_result *result, struct ddl_error *err);
 
+/* `ddl data synthetic`: shards of sequences of a task, with masks that count the answers and a tokenizer of
+ * characters for reading them. Every sequence has the same number of tokens: `order` aligned and a `seq` of
+ * this length give each of them whole. A problem belongs to the training or the validation shards by a hash
+ * of its tokens and the seed, so that none is in both. */
+enum ddl_synthetic_kind {
+    DDL_SYNTHETIC_POINTER, /* shuffled pairs (s, p(s)) of a permutation p; queries s, h; answer p^h(s); group
+                              h */
+    DDL_SYNTHETIC_MQAR,    /* multi-query associative recall: pairs of key and value; a query is a key */
+    DDL_SYNTHETIC_PERMUTATION, /* product of m permutations; group m */
+    DDL_SYNTHETIC_PARITY,      /* parity of m bits; group m */
+    DDL_SYNTHETIC_MODULAR,     /* a + b, a - b or a * b modulo a number; groups 1, 2 and 3 */
+    DDL_SYNTHETIC_REVERSE,     /* m symbols in reverse; group m */
+    DDL_SYNTHETIC_KINDS
+};
+/* Options of a synthetic task. A size of 0 has the default of the task; one that the task does not have must
+ * be 0. */
+struct ddl_synthetic_config {
+    int task;               /* enum ddl_synthetic_kind */
+    char out[1024];         /* folder for the shards and tokenizer.json */
+    uint64_t seed;          /* of all problems */
+    uint64_t sequences;     /* of the training shards */
+    uint64_t val_sequences; /* of the validation shards */
+    double val_fraction;    /* share of all problems that are for validation, in (0, 1) */
+    size_t length;          /* tokens of a sequence; pointer and mqar compute it */
+    size_t pairs, queries;  /* pointer, mqar */
+    char hops[32];          /* pointer: comma-separated, 1 to 9 */
+    size_t symbols;         /* mqar: keys, and as many values; reverse */
+    size_t elements;        /* permutation: that are permuted, 2 to 5 */
+    size_t steps;           /* permutation, parity, reverse: most of a problem */
+    size_t modulus;         /* modular */
+    char operators[8];      /* modular: of "+-*" */
+    bool overwrite;         /* replace the shards of an earlier build in `out` */
+};
+/* What was written. */
+struct ddl_synthetic_result {
+    size_t length;                    /* tokens of a sequence */
+    size_t vocab_size;                /* tokens of the tokenizer */
+    uint64_t problems[2], counted[2]; /* train, val: problems, and counted tokens */
+};
+DDL_API extern const char *const ddl_synthetic_names[];           /* "pointer", ..., NULL */
+DDL_API struct ddl_synthetic_config ddl_synthetic_defaults(void); /* defaults of the options */
+DDL_API const struct ddl_option *ddl_synthetic_options(void);     /* option rows but for the task */
+/* Writes the shards. DDL_E_USAGE for a size out of range or one that the task does not have, and if the sizes
+ * allow too few problems for a split. progress, in sequences, may be NULL. */
+DDL_API ddl_status ddl_data_synthetic(const struct ddl_synthetic_config *config, ddl_progress_fn *progress,
+                                      void *user, struct ddl_synthetic_result *result, struct ddl_error *err);
+
 #ifdef __cplusplus
 }
 #endif

@@ -105,7 +105,7 @@ static void statuses(void **state)
         int status;
         const char *gist;
     } cases[] = {
-        { "", 2, "data: missing argument: expected build or info" },
+        { "", 2, "data: missing argument: expected build, info or synthetic" },
         { "bild", 2, "did you mean 'build'?" },
         { "build in.txt", 2, "data build: missing argument: expected --out DIR" },
         { "build --out o", 2, "input: missing argument: expected files, folders, or - for standard input" },
@@ -229,6 +229,27 @@ static bool is_building(const char *folder)
 }
 
 /* Standard input stays open and silent after some text; then comes the signal. */
+static void synthetic(void **state)
+{
+    (void)state;
+    char out[8192];
+    remove_scratch("syn");
+    assert_int_equal(
+        ddl_data("synthetic pointer --pairs 3 --queries 2 --hops 1 --sequences 5 --out syn", out, sizeof out),
+        0);
+    assert_non_null(
+        strstr(out, "train           5 sequences           5 problems            10 tokens counted\n"));
+    assert_non_null(strstr(out, "--order aligned --seq 14 --block-size 14\n"));
+    assert_int_equal(ddl_data("info syn/train_000000.bin", out, sizeof out), 0);
+    assert_non_null(strstr(out, "           10 tokens counted by the mask, by group: 1: 10\n"));
+    assert_int_equal(ddl_data("info syn --json", out, sizeof out), 0);
+    assert_non_null(strstr(out, "\"groups\": {\n"));
+    assert_int_equal(ddl_data("synthetic pointers --out syn", out, sizeof out), 2);
+    assert_error("task: expected pointer, mqar, permutation, parity, modular or reverse, found pointers");
+    assert_int_equal(ddl_data("synthetic parity", out, sizeof out), 2);
+    assert_error("data synthetic: missing argument: expected --out DIR");
+}
+
 static void interruption(void **state)
 {
     (void)state;
@@ -347,6 +368,7 @@ int main(void)
         cmocka_unit_test(statuses),
         cmocka_unit_test(help),
         cmocka_unit_test(shards),
+        cmocka_unit_test(synthetic),
         cmocka_unit_test(interruption),
         cmocka_unit_test(memory_is_bounded),
         cmocka_unit_test(memory_of_json_lines),

@@ -173,6 +173,8 @@ static const struct command {
     { "ddl info", "info run --tensors --json", 0 },
     { "ddl info without a model", "info --json", 0 },
     { "ddl info --backends", "info --backends --json", 0 },
+    { "ddl data synthetic",
+      "data synthetic mqar --symbols 8 --pairs 4 --sequences 4 --val-sequences 2 --json --out syn", 0 },
     { "ddl eval", "eval run --text text.txt --val-tokens 64 --backend ref --json", 0 },
     { NULL, "eval run --text text.txt --val-tokens 64 --backend ref --json --force beta=mean", 0 },
     { "ddl inspect", "inspect run --prompt 'Permission is hereby granted' --backend ref --json", 0 },

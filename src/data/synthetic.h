@@ -1,0 +1,62 @@
+/* Synthetic tasks: what `ddl data synthetic` writes, one sequence at a time. */
+#ifndef DDL_DATA_SYNTHETIC_H
+#define DDL_DATA_SYNTHETIC_H
+
+#include "ddl/data.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum {
+    DDL_SYNTHETIC_SYMBOLS = 256,  /* most symbols of a task */
+    DDL_SYNTHETIC_STEPS = 255,    /* most steps of a problem: groups are bytes */
+    DDL_SYNTHETIC_LENGTH = 65536, /* most tokens of a sequence */
+    DDL_SYNTHETIC_TRIES = 10000,  /* problems that are drawn until one belongs to the split */
+    DDL_SYNTHETIC_TEXT = 8        /* bytes of a symbol's text, with NUL */
+};
+
+/* Tokens while a sequence is made: symbols of the task, then signs. */
+enum ddl_synthetic_sign {
+    DDL_SIGN_EQUALS,
+    DDL_SIGN_BAR,
+    DDL_SIGN_PAD,
+    DDL_SIGN_PLUS,
+    DDL_SIGN_MINUS,
+    DDL_SIGN_TIMES,
+    DDL_SIGN_DIGIT, /* the digits 1 to 9 */
+    DDL_SIGNS = DDL_SIGN_DIGIT + 9
+};
+
+/* A sequence in the making, after its first token, <|endoftext|>. */
+struct ddl_synthetic {
+    const struct ddl_synthetic_config *config; /* with all sizes set */
+    uint64_t key, drawn;                       /* random numbers: of this split, so far */
+    uint64_t split_key;                        /* of the hash that divides problems between the splits */
+    bool val;                                  /* the split */
+    int32_t *tokens;                           /* (length): symbols, or -1 - enum ddl_synthetic_sign */
+    unsigned char *groups;                     /* (length) */
+    size_t n, length;
+};
+
+struct ddl_synthetic_task {
+    const char *options; /* sizes that it has: " pairs queries hops " */
+    /* Sets the sizes that are 0, and checks all. */
+    ddl_status (*sizes)(struct ddl_synthetic_config *config, struct ddl_error *err);
+    /* Tokens of a sequence after <|endoftext|>; NULL: config->length. */
+    size_t (*length)(const struct ddl_synthetic_config *config);
+    size_t (*symbols)(const struct ddl_synthetic_config *config);
+    /* Adds a problem of the split; false if none is found within DDL_SYNTHETIC_TRIES, or if the next does not
+     * fit
+     * (*full). */
+    bool (*problem)(struct ddl_synthetic *s, bool *full);
+};
+/* In the order of enum ddl_synthetic_kind. */
+extern const struct ddl_synthetic_task ddl_synthetic_tasks[DDL_SYNTHETIC_KINDS];
+
+/* The hops of config->hops, each 1 to 9, into hops; their number, or 0 if the text is no list of them. */
+size_t ddl_synthetic_hops(const struct ddl_synthetic_config *config, unsigned char hops[9]);
+/* Text of a symbol: one character, the same for all tasks. */
+void ddl_synthetic_symbol_text(char text[DDL_SYNTHETIC_TEXT], size_t symbol);
+extern const char ddl_synthetic_sign_texts[DDL_SIGNS];
+
+#endif

@@ -1,0 +1,372 @@
+#include "data/synthetic.h"
+
+#include "base/rng.h"
+
+#include <stdio.h>
+#include <string.h>
+
+const char ddl_synthetic_sign_texts[DDL_SIGNS] = { '=', '|', '.', '+', '-', '*', '1', '2',
+                                                   '3', '4', '5', '6', '7', '8', '9' };
+
+void ddl_synthetic_symbol_text(char text[DDL_SYNTHETIC_TEXT], size_t symbol)
+{
+    if (symbol < 26)
+        snprintf(text, DDL_SYNTHETIC_TEXT, "%c", (char)('a' + symbol));
+    else if (symbol < 52)
+        snprintf(text, DDL_SYNTHETIC_TEXT, "%c", (char)('A' + (symbol - 26)));
+    else { /* Latin letters from U+0100 on, in UTF-8 */
+        unsigned code = (unsigned)(0x100 + symbol - 52);
+        snprintf(text, DDL_SYNTHETIC_TEXT, "%c%c", (char)(0xc0 | code >> 6), (char)(0x80 | (code & 0x3f)));
+    }
+}
+
+static int32_t sign(int which)
+{
+    return -1 - which;
+}
+
+static size_t draw(struct ddl_synthetic *s, size_t bound)
+{
+    return (size_t)ddl_rng_below(s->key, s->drawn++, bound);
+}
+
+/* A random order of 0 .. n - 1. */
+static void shuffle(struct ddl_synthetic *s, int32_t *out, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        size_t j = draw(s, i + 1);
+        out[i] = out[j];
+        out[j] = (int32_t)i;
+    }
+}
+
+static void put(struct ddl_synthetic *s, int32_t token, size_t group)
+{
+    s->tokens[s->n] = token;
+    s->groups[s->n++] = (unsigned char)group;
+}
+
+static void put_all(struct ddl_synthetic *s, const int32_t *tokens, size_t n, size_t group)
+{
+    for (size_t i = 0; i < n; i++)
+        put(s, tokens[i], group);
+}
+
+/* Whether the problem with these tokens belongs to the split. */
+static bool in_split(const struct ddl_synthetic *s, const int32_t *tokens, size_t n)
+{
+    uint64_t hash = n;
+    for (size_t i = 0; i < n; i++)
+        hash = ddl_rng_u64(s->split_key ^ hash, (uint64_t)(int64_t)tokens[i]);
+    return (ddl_rng_uniform(s->split_key, hash) < s->config->val_fraction) == s->val;
+}
+
+/* ---- sizes ---- */
+
+/* A size that is 0 gets the default; it must lie in [least, most]. */
+static ddl_status size_of(const char *name, size_t *size, size_t usual, size_t least, size_t most,
+                          struct ddl_error *err)
+{
+    *size = *size ? *size : usual;
+    return *size >= least && *size <= most
+               ? DDL_OK
+               : ddl_error_set(err, DDL_E_USAGE, "--%s: expected %zu to %zu, found %zu", name, least, most,
+                               *size);
+}
+
+/* The length of sequences of short problems. */
+static ddl_status length_of(struct ddl_synthetic_config *c, size_t longest, struct ddl_error *err)
+{
+    return size_of("length", &c->length, longest + 1 > 128 ? longest + 1 : 128, longest + 1,
+                   DDL_SYNTHETIC_LENGTH, err);
+}
+
+static size_t symbols_of_config(const struct ddl_synthetic_config *c)
+{
+    return c->symbols;
+}
+
+/* ---- pointer ---- */
+
+size_t ddl_synthetic_hops(const struct ddl_synthetic_config *c, unsigned char hops[9])
+{
+    size_t n = 0;
+    for (const char *at = c->hops; n < 9; at += 2) {
+        if (at[0] < '1' || at[0] > '9' || (at[1] != ',' && at[1] != '\0'))
+            return 0;
+        hops[n++] = (unsigned char)(at[0] - '0');
+        if (at[1] == '\0')
+            return n;
+    }
+    return 0;
+}
+
+static ddl_status pointer_sizes(struct ddl_synthetic_config *c, struct ddl_error *err)
+{
+    unsigned char hops[9];
+    if (!*c->hops)
+        snprintf(c->hops, sizeof c->hops, "1,2,4,8");
+    if (ddl_synthetic_hops(c, hops) == 0)
+        return ddl_error_set(err, DDL_E_USAGE,
+                             "--hops: expected up to 9 digits 1 to 9, such as 1,2,4, found %s", c->hops);
+    ddl_status status = size_of("pairs", &c->pairs, 16, 2, DDL_SYNTHETIC_SYMBOLS, err);
+    return status ? status : size_of("queries", &c->queries, 8, 1, 4096, err);
+}
+
+static size_t pointer_length(const struct ddl_synthetic_config *c)
+{
+    return 2 * c->pairs + 1 + 3 * c->queries;
+}
+
+static size_t pointer_symbols(const struct ddl_synthetic_config *c)
+{
+    return c->pairs;
+}
+
+static bool pointer_problem(struct ddl_synthetic *s, bool *full)
+{
+    const size_t n = s->config->pairs;
+    int32_t next[DDL_SYNTHETIC_SYMBOLS], order[DDL_SYNTHETIC_SYMBOLS];
+    unsigned char hops[9];
+    const size_t n_hops = ddl_synthetic_hops(s->config, hops);
+    for (int tries = 0; tries < DDL_SYNTHETIC_TRIES; tries++) {
+        s->n = 0;
+        shuffle(s, next, n);
+        shuffle(s, order, n);
+        for (size_t i = 0; i < n; i++) {
+            put(s, order[i], 0);
+            put(s, next[order[i]], 0);
+        }
+        put(s, sign(DDL_SIGN_BAR), 0);
+        for (size_t q = 0; q < s->config->queries; q++) {
+            int32_t at = (int32_t)draw(s, n);
+            const int h = hops[draw(s, n_hops)];
+            put(s, at, 0);
+            put(s, sign(DDL_SIGN_DIGIT + h - 1), 0);
+            for (int i = 0; i < h; i++)
+                at = next[at];
+            put(s, at, (size_t)h);
+        }
+        if (in_split(s, s->tokens, s->n))
+            return *full = true;
+    }
+    return false;
+}
+
+/* ---- mqar ---- */
+
+static ddl_status mqar_sizes(struct ddl_synthetic_config *c, struct ddl_error *err)
+{
+    ddl_status status = size_of("symbols", &c->symbols, 64, 2, DDL_SYNTHETIC_SYMBOLS / 2, err);
+    if (!status)
+        status = size_of("pairs", &c->pairs, c->symbols < 16 ? c->symbols : 16, 1, c->symbols, err);
+    return status ? status : size_of("queries", &c->queries, c->pairs < 8 ? c->pairs : 8, 1, c->pairs, err);
+}
+
+static size_t mqar_length(const struct ddl_synthetic_config *c)
+{
+    return 2 * (c->pairs + c->queries) + 1;
+}
+
+static size_t mqar_symbols(const struct ddl_synthetic_config *c)
+{
+    return 2 * c->symbols;
+}
+
+static bool mqar_problem(struct ddl_synthetic *s, bool *full)
+{
+    const size_t keys = s->config->symbols, pairs = s->config->pairs;
+    int32_t key[DDL_SYNTHETIC_SYMBOLS], value[DDL_SYNTHETIC_SYMBOLS], query[DDL_SYNTHETIC_SYMBOLS];
+    for (int tries = 0; tries < DDL_SYNTHETIC_TRIES; tries++) {
+        s->n = 0;
+        shuffle(s, key, keys);
+        shuffle(s, query, pairs);
+        for (size_t i = 0; i < pairs; i++) {
+            value[i] = (int32_t)(keys + draw(s, keys));
+            put(s, key[i], 0);
+            put(s, value[i], 0);
+        }
+        put(s, sign(DDL_SIGN_BAR), 0);
+        for (size_t q = 0; q < s->config->queries; q++) {
+            put(s, key[query[q]], 0);
+            put(s, value[query[q]], 1);
+        }
+        if (in_split(s, s->tokens, s->n))
+            return *full = true;
+    }
+    return false;
+}
+
+/* ---- words: the answer is a function of m symbols ---- */
+
+/* Draws a word of the split of 1 to `steps` symbols; its length, or 0. */
+static size_t draw_word(struct ddl_synthetic *s, size_t symbols, int32_t word[DDL_SYNTHETIC_STEPS])
+{
+    for (int tries = 0; tries < DDL_SYNTHETIC_TRIES; tries++) {
+        const size_t m = 1 + draw(s, s->config->steps);
+        for (size_t i = 0; i < m; i++)
+            word[i] = (int32_t)draw(s, symbols);
+        if (in_split(s, word, m))
+            return m;
+    }
+    return 0;
+}
+
+/* Adds "word = answer" if it fits. */
+static void put_word(struct ddl_synthetic *s, const int32_t *word, size_t m, const int32_t *answer, size_t n,
+                     bool *full)
+{
+    *full = s->n + m + 1 + n > s->length;
+    if (*full)
+        return;
+    put_all(s, word, m, 0);
+    put(s, sign(DDL_SIGN_EQUALS), 0);
+    put_all(s, answer, n, m);
+}
+
+static ddl_status permutation_sizes(struct ddl_synthetic_config *c, struct ddl_error *err)
+{
+    ddl_status status = size_of("elements", &c->elements, 5, 2, 5, err);
+    if (!status)
+        status = size_of("steps", &c->steps, 16, 1, DDL_SYNTHETIC_STEPS, err);
+    return status ? status : length_of(c, c->steps + 2, err);
+}
+
+static size_t permutation_symbols(const struct ddl_synthetic_config *c)
+{
+    size_t n = 1;
+    for (size_t i = 2; i <= c->elements; i++)
+        n *= i;
+    return n;
+}
+
+/* The permutation of n elements with a rank in lexicographic order, and back. */
+static void unrank(size_t rank, size_t n, int out[5])
+{
+    int left[5] = { 0, 1, 2, 3, 4 };
+    size_t ways = 1;
+    for (size_t i = 2; i < n; i++)
+        ways *= i;
+    for (size_t i = 0; i < n; i++) {
+        size_t at = rank / ways;
+        out[i] = left[at];
+        memmove(left + at, left + at + 1, (n - i - 1 - at) * sizeof *left);
+        rank %= ways;
+        ways = i + 2 < n ? ways / (n - 1 - i) : 1;
+    }
+}
+
+static size_t rank_of(const int p[5], size_t n)
+{
+    size_t rank = 0;
+    for (size_t i = 0; i < n; i++) {
+        size_t smaller = 0;
+        for (size_t j = i + 1; j < n; j++)
+            smaller += p[j] < p[i];
+        rank = rank * (n - i) + smaller;
+    }
+    return rank;
+}
+
+static bool permutation_problem(struct ddl_synthetic *s, bool *full)
+{
+    const size_t n = s->config->elements;
+    int32_t word[DDL_SYNTHETIC_STEPS];
+    const size_t m = draw_word(s, permutation_symbols(s->config), word);
+    int state[5] = { 0, 1, 2, 3, 4 };
+    for (size_t i = 0; i < m; i++) {
+        int step[5], before[5];
+        unrank((size_t)word[i], n, step);
+        memcpy(before, state, sizeof before);
+        for (size_t e = 0; e < n; e++)
+            state[e] = step[before[e]];
+    }
+    put_word(s, word, m, &(int32_t){ (int32_t)rank_of(state, n) }, 1, full);
+    return m > 0;
+}
+
+static ddl_status parity_sizes(struct ddl_synthetic_config *c, struct ddl_error *err)
+{
+    ddl_status status = size_of("steps", &c->steps, 32, 1, DDL_SYNTHETIC_STEPS, err);
+    return status ? status : length_of(c, c->steps + 2, err);
+}
+
+static size_t two_symbols(const struct ddl_synthetic_config *c)
+{
+    (void)c;
+    return 2;
+}
+
+static bool parity_problem(struct ddl_synthetic *s, bool *full)
+{
+    int32_t word[DDL_SYNTHETIC_STEPS], parity = 0;
+    const size_t m = draw_word(s, 2, word);
+    for (size_t i = 0; i < m; i++)
+        parity ^= word[i];
+    put_word(s, word, m, &parity, 1, full);
+    return m > 0;
+}
+
+static ddl_status reverse_sizes(struct ddl_synthetic_config *c, struct ddl_error *err)
+{
+    ddl_status status = size_of("symbols", &c->symbols, 26, 2, DDL_SYNTHETIC_SYMBOLS, err);
+    if (!status)
+        status = size_of("steps", &c->steps, 16, 1, DDL_SYNTHETIC_STEPS, err);
+    return status ? status : length_of(c, 2 * c->steps + 1, err);
+}
+
+static bool reverse_problem(struct ddl_synthetic *s, bool *full)
+{
+    int32_t word[DDL_SYNTHETIC_STEPS], answer[DDL_SYNTHETIC_STEPS];
+    const size_t m = draw_word(s, s->config->symbols, word);
+    for (size_t i = 0; i < m; i++)
+        answer[i] = word[m - 1 - i];
+    put_word(s, word, m, answer, m, full);
+    return m > 0;
+}
+
+/* ---- modular ---- */
+
+static ddl_status modular_sizes(struct ddl_synthetic_config *c, struct ddl_error *err)
+{
+    if (!*c->operators)
+        snprintf(c->operators, sizeof c->operators, "+");
+    if (strspn(c->operators, "+-*") != strlen(c->operators))
+        return ddl_error_set(err, DDL_E_USAGE, "--operators: expected some of + - *, found %s", c->operators);
+    ddl_status status = size_of("modulus", &c->modulus, 97, 2, DDL_SYNTHETIC_SYMBOLS, err);
+    return status ? status : length_of(c, 5, err);
+}
+
+static size_t modular_symbols(const struct ddl_synthetic_config *c)
+{
+    return c->modulus;
+}
+
+static bool modular_problem(struct ddl_synthetic *s, bool *full)
+{
+    const size_t p = s->config->modulus, n_operators = strlen(s->config->operators);
+    *full = s->n + 5 > s->length;
+    for (int tries = 0; tries < DDL_SYNTHETIC_TRIES && !*full; tries++) {
+        const char op = s->config->operators[draw(s, n_operators)];
+        const size_t a = draw(s, p), b = draw(s, p);
+        const size_t result = op == '+' ? a + b : op == '-' ? a + p - b : a * b;
+        const int which = op == '+' ? 0 : op == '-' ? 1 : 2;
+        const int32_t problem[4] = { (int32_t)a, sign(DDL_SIGN_PLUS + which), (int32_t)b,
+                                     sign(DDL_SIGN_EQUALS) };
+        if (!in_split(s, problem, 4))
+            continue;
+        put_all(s, problem, 4, 0);
+        put(s, (int32_t)(result % p), (size_t)which + 1);
+        return true;
+    }
+    return *full;
+}
+
+const struct ddl_synthetic_task ddl_synthetic_tasks[DDL_SYNTHETIC_KINDS] = {
+    { " pairs queries hops ", pointer_sizes, pointer_length, pointer_symbols, pointer_problem },
+    { " symbols pairs queries ", mqar_sizes, mqar_length, mqar_symbols, mqar_problem },
+    { " length elements steps ", permutation_sizes, NULL, permutation_symbols, permutation_problem },
+    { " length steps ", parity_sizes, NULL, two_symbols, parity_problem },
+    { " length modulus operators ", modular_sizes, NULL, modular_symbols, modular_problem },
+    { " length symbols steps ", reverse_sizes, NULL, symbols_of_config, reverse_problem },
+};
