@@ -15,7 +15,7 @@ namespace
 
 struct access {
     uintptr_t address;
-    unsigned bytes;
+    unsigned bytes, lane;
 };
 
 /* An instruction, how often the lane has executed it before, and the warp. */
@@ -104,15 +104,18 @@ void note(const void *address, unsigned bytes, bool write, const void *instructi
     request &r = requests[{ instruction, before, thread / 32 }];
     r.shared = shared;
     r.write = write;
-    r.lanes.push_back({ reinterpret_cast<uintptr_t>(address), bytes });
+    r.lanes.push_back({ reinterpret_cast<uintptr_t>(address), bytes, thread % 32 });
 }
 
 } // namespace
 
 void emulator_block_ended()
 {
-    for (const auto &each : requests)
+    for (auto &each : requests) {
+        std::sort(each.second.lanes.begin(), each.second.lanes.end(),
+                  [](const access &a, const access &b) { return a.lane < b.lane; });
         (each.second.shared ? count_shared : count_global)(each.second);
+    }
     requests.clear();
     executed.clear();
 }

@@ -21,6 +21,20 @@ static size_t wide_blocks(size_t rows, size_t H)
     return (rows / WARPS + (rows % WARPS != 0)) * H;
 }
 
+/* Whether 16 bytes can be copied at a time from each of the rows. */
+static bool is_aligned(const void *x, size_t stride, size_t batch)
+{
+    return (uintptr_t)x % 16 == 0 && stride % 8 == 0 && batch % 8 == 0;
+}
+
+/* Whether the kernels for tensor cores take it. */
+static bool fits_mma(const struct attention_args *a)
+{
+    return a->q16 && a->k16 && a->y16 && a->h % 16 == 0 && a->h <= MOST_WIDTH &&
+           is_aligned(a->q16, a->q_stride, 0) && is_aligned(a->k16, a->k_stride, a->k_batch) &&
+           is_aligned(a->v16, a->v_stride, a->v_batch) && is_aligned(a->y16, a->h, 0);
+}
+
 void cuda_attention_fwd(void *ctx, const struct attention_args *a)
 {
     struct cuda_device *d = ctx;
@@ -29,6 +43,13 @@ void cuda_attention_fwd(void *ctx, const struct attention_args *a)
         return;
     if (a->h > MOST_WIDTH) {
         cuda_launch(d, CUDA_attention_wide_fwd, wide_blocks(a->B * a->T, a->H), 0, a);
+        return;
+    }
+    if (fits_mma(a)) {
+        const struct cuda_attention arguments = { *a, (rows + CUDA_MMA_QUERIES - 1) / CUDA_MMA_QUERIES };
+        cuda_launch(d, a->h <= 64 ? CUDA_attention_mma_fwd_64 : CUDA_attention_mma_fwd_128,
+                    sequences * a->H * arguments.tiles,
+                    (CUDA_MMA_QUERIES + 2 * CUDA_MMA_KEYS) * (a->h + 8) * sizeof *a->q16, &arguments);
         return;
     }
     const struct cuda_attention arguments = { *a, tiles_of(rows) };

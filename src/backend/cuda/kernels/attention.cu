@@ -6,24 +6,11 @@
  * A lane has the numbers lane + 32 j of each result row, j < WIDE: heads of up to 128 numbers. Wider heads
  * have kernels of their own below. */
 #include "backend/cuda/kernels/kernels.h"
+#include "backend/cuda/kernels/sequence.cuh"
 #include "backend/cuda/kernels/vectors.cuh"
 
 static constexpr unsigned TILE = CUDA_ATTENTION_TILE, WARPS = 8, MINE = TILE / WARPS, WIDE = 4;
 #define NONE (-INFINITY)
-
-/* A sequence's rows, and where its keys and values are. */
-struct sequence {
-    size_t first, rows, past, place;
-};
-
-__device__ inline struct sequence sequence_of(const struct attention_args &a, size_t b)
-{
-    if (a.ragged.B == 0)
-        return { b * a.T, a.T, a.past, b };
-    const size_t first = static_cast<size_t>(a.ragged.first[b]);
-    return { first, static_cast<size_t>(a.ragged.first[b + 1]) - first, static_cast<size_t>(a.ragged.past[b]),
-             static_cast<size_t>(a.ragged.slot[b]) };
-}
 
 /* Rows of h numbers in one of two formats. */
 struct source {

@@ -6,7 +6,8 @@
 #include "ops/args.h"
 
 /* clang-format off */
-#define CUDA_FILES(F) F(rows) F(products) F(q8) F(norms) F(swiglu) F(elementwise) F(optim) F(attention) F(rope) F(delta) F(residual) F(compress) F(project)
+#define CUDA_FILES(F) F(rows) F(products) F(q8) F(norms) F(swiglu) F(elementwise) F(optim) F(attention) \
+    F(attention_mma) F(rope) F(delta) F(residual) F(compress) F(project)
 #define CUDA_KERNELS(K) \
     K(rows,   copy,          256) \
     K(rows,   copy_in_order, 256) \
@@ -45,6 +46,8 @@
     K(attention, attention_bwd_kv,   256) \
     K(attention, attention_wide_fwd, 256) \
     K(attention, attention_wide_bwd, 256) \
+    K(attention_mma, attention_mma_fwd_64,  128) \
+    K(attention_mma, attention_mma_fwd_128, 128) \
     K(rope, rope_fwd,        256) \
     K(rope, rope_bwd,        256) \
     K(rope, mix_values_fwd,  256) \
@@ -103,7 +106,8 @@ struct cuda_bias_grad {
     float *partial; /* (grid, d) of db */
 };
 
-enum { CUDA_ATTENTION_TILE = 32 }; /* queries, or keys, of a block */
+enum { CUDA_ATTENTION_TILE = 32 };                  /* queries, or keys, of a block */
+enum { CUDA_MMA_QUERIES = 64, CUDA_MMA_KEYS = 64 }; /* of a block on tensor cores; of a step */
 
 struct cuda_attention {
     struct attention_args op;
