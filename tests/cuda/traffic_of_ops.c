@@ -26,7 +26,7 @@ static const struct budget {
     { "clip", 1.05, 0.25, "a few numbers" },
     { "adamw", 1.05, 0.7, "the parts of trials have odd sizes and begin anywhere" },
     { "sum_squares", 1.05, 0.7, "likewise" },
-    { "attention_", 4.2, 0.8, "keys and values are read again for each tile of queries" },
+    { "attention_", 3.6, 0.9, "keys and values are read again for each tile of queries" },
     { "cache_append", 1.05, 0.6, "a sequence has few rows, and their numbers are indices" },
     { "history_push", 1.05, 0.85, "likewise" },
     { "delta_bwd", 1.05, 0.85, "a token has few numbers of gate, target and readout" },

@@ -35,6 +35,19 @@ static bool fits_mma(const struct attention_args *a)
            is_aligned(a->v16, a->v_stride, a->v_batch) && is_aligned(a->y16, a->h, 0);
 }
 
+static bool grad_fits_mma(const struct attention_grad_args *a)
+{
+    return a->q16 && a->h % 16 == 0 && a->h <= MOST_WIDTH && is_aligned(a->q16, a->q_stride, 0) &&
+           is_aligned(a->k16, a->k_stride, 0) && is_aligned(a->v16, a->v_stride, 0) &&
+           is_aligned(a->dy, 0, 0) && is_aligned(a->dq16, a->dq_stride, 0) &&
+           is_aligned(a->dk16, a->dk_stride, 0) && is_aligned(a->dv16, a->dv_stride, 0);
+}
+
+static size_t mma_tiles(size_t rows)
+{
+    return rows / CUDA_MMA_QUERIES + (rows % CUDA_MMA_QUERIES != 0);
+}
+
 void cuda_attention_fwd(void *ctx, const struct attention_args *a)
 {
     struct cuda_device *d = ctx;
@@ -46,7 +59,7 @@ void cuda_attention_fwd(void *ctx, const struct attention_args *a)
         return;
     }
     if (fits_mma(a)) {
-        const struct cuda_attention arguments = { *a, (rows + CUDA_MMA_QUERIES - 1) / CUDA_MMA_QUERIES };
+        const struct cuda_attention arguments = { *a, mma_tiles(rows) };
         cuda_launch(d, a->h <= 64 ? CUDA_attention_mma_fwd_64 : CUDA_attention_mma_fwd_128,
                     sequences * a->H * arguments.tiles,
                     (CUDA_MMA_QUERIES + 2 * CUDA_MMA_KEYS) * (a->h + 8) * sizeof *a->q16, &arguments);
@@ -64,18 +77,26 @@ void cuda_attention_bwd(void *ctx, const struct attention_grad_args *a)
     if (rows == 0 || a->H == 0)
         return;
     struct cuda_attention_grad arguments = { *a, tiles_of(a->T),
-                                             cuda_alloc_for_op(d, rows * a->H * sizeof(float)) };
-    if (!arguments.dots)
+                                             cuda_alloc_for_op(d, 2 * rows * a->H * sizeof(float)) };
+    if (!arguments.stats)
         return;
-    cuda_launch(d, CUDA_attention_dots, cuda_blocks(d, rows * a->H, WARPS), 0, &arguments);
-    if (a->h > MOST_WIDTH) {
+    cuda_launch(d, CUDA_attention_stats, cuda_blocks(d, rows * a->H, WARPS), 0, &arguments);
+    if (grad_fits_mma(a)) {
+        size_t shared = 2 * (CUDA_MMA_QUERIES + CUDA_MMA_OTHERS) * (a->h + 8) * sizeof *a->q16, blocks;
+        arguments.tiles = mma_tiles(a->T);
+        blocks = a->B * a->H * arguments.tiles;
+        cuda_launch(d, a->h <= 64 ? CUDA_attention_mma_bwd_q_64 : CUDA_attention_mma_bwd_q_128, blocks,
+                    shared, &arguments);
+        cuda_launch(d, a->h <= 64 ? CUDA_attention_mma_bwd_kv_64 : CUDA_attention_mma_bwd_kv_128, blocks,
+                    shared, &arguments);
+    } else if (a->h > MOST_WIDTH) {
         cuda_launch(d, CUDA_attention_wide_bwd, wide_blocks(rows, a->H), 0, &arguments);
     } else {
         size_t blocks = a->B * a->H * arguments.tiles;
         cuda_launch(d, CUDA_attention_bwd_q, blocks, shared_bytes(4, a->h, TILE / WARPS), &arguments);
         cuda_launch(d, CUDA_attention_bwd_kv, blocks, shared_bytes(4, a->h, 2 * TILE / WARPS), &arguments);
     }
-    cuda_free(d, arguments.dots);
+    cuda_free(d, arguments.stats);
 }
 
 void cuda_rope_fwd(void *ctx, const struct rope_args *a)

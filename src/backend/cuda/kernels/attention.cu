@@ -166,8 +166,8 @@ KERNEL(attention_fwd, 256, struct cuda_attention)
     }
 }
 
-/* dots[n, head] = dy . y, a warp each. */
-KERNEL(attention_dots, 256, struct cuda_attention_grad)
+/* A warp for each row of a head. */
+KERNEL(attention_stats, 256, struct cuda_attention_grad)
 {
     const struct attention_grad_args &op = a.op;
     const size_t count = op.B * op.T * op.H;
@@ -178,7 +178,7 @@ KERNEL(attention_dots, 256, struct cuda_attention_grad)
             sum += op.dy[i * op.h + j] * (op.y16 ? float_of_bf16(op.y16[i * op.h + j]) : op.y[i * op.h + j]);
         sum = warp_sum(sum);
         if (threadIdx.x % 32 == 0)
-            a.dots[i] = sum;
+            *stats_of(a, i / op.H / op.T, i % op.H, i / op.H % op.T) = make_float2(op.lse[i], sum);
     }
 }
 
@@ -187,11 +187,10 @@ struct pair_grad {
     float w, ds;
 };
 
-__device__ inline struct pair_grad pair_of(bool sees, float score, float dw, float scale, float lse,
-                                           float dot)
+__device__ inline struct pair_grad pair_of(bool sees, float score, float dw, float scale, float2 stats)
 {
-    const float w = sees ? expf(score * scale - lse) : 0.0f;
-    return { w, sees ? w * (dw - dot) * scale : 0.0f };
+    const float w = sees ? expf(score * scale - stats.x) : 0.0f;
+    return { w, sees ? w * (dw - stats.y) * scale : 0.0f };
 }
 
 /* What both kernels of the gradient have. */
@@ -233,11 +232,12 @@ KERNEL(attention_bwd_q, 256, struct cuda_attention_grad)
     const size_t rows = op.T - g.first < TILE ? op.T - g.first : TILE, at = g.head * op.h;
     load_tile(g.a, g.pitch, g.q, (g.row + g.first) * op.q_stride + at, rows, op.h);
     load_tile(g.b, g.pitch, g.dy, (g.row + g.first) * op.H * op.h + at, rows, op.h);
-    float sums[MINE][WIDE] = {}, lse[MINE], dot[MINE];
+    float sums[MINE][WIDE] = {};
+    float2 stats[MINE];
+    const float2 *all = stats_of(a, g.row / op.T, g.head, g.first);
     for (unsigned j = 0; j < MINE; j++) {
-        const size_t query = g.warp * MINE + j, i = (g.row + g.first + query) * op.H + g.head;
-        lse[j] = query < rows ? op.lse[i] : 0;
-        dot[j] = query < rows ? a.dots[i] : 0;
+        const size_t query = g.warp * MINE + j;
+        stats[j] = query < rows ? all[query] : make_float2(0, 0);
     }
     for (size_t key = 0; key < g.first + rows; key += TILE) {
         const size_t count = op.T - key < TILE ? op.T - key : TILE;
@@ -252,7 +252,7 @@ KERNEL(attention_bwd_q, 256, struct cuda_attention_grad)
         for (unsigned j = 0; j < MINE; j++) {
             const size_t query = g.warp * MINE + j;
             const bool sees = query < rows && key + g.lane <= g.first + query;
-            weights[g.lane * MINE + j] = pair_of(sees, score[j], dw[j], op.scale, lse[j], dot[j]).ds;
+            weights[g.lane * MINE + j] = pair_of(sees, score[j], dw[j], op.scale, stats[j]).ds;
         }
         __syncwarp();
         add_rows(sums, weights, g.c, g.pitch, op.h);
@@ -274,14 +274,14 @@ KERNEL(attention_bwd_kv, 256, struct cuda_attention_grad)
     load_tile(g.a, g.pitch, g.k, (g.row + g.first) * op.k_stride + at, rows, op.h);
     load_tile(g.b, g.pitch, g.v, (g.row + g.first) * op.v_stride + at, rows, op.h);
     float dk[MINE][WIDE] = {}, dv[MINE][WIDE] = {};
+    const float2 *all = stats_of(a, g.row / op.T, g.head, 0);
     for (size_t query = g.first; query < op.T; query += TILE) {
-        const size_t count = op.T - query < TILE ? op.T - query : TILE,
-                     i = (g.row + query + g.lane) * op.H + g.head;
+        const size_t count = op.T - query < TILE ? op.T - query : TILE;
         __syncthreads();
         load_tile(g.c, g.pitch, g.q, (g.row + query) * op.q_stride + at, count, op.h);
         load_tile(g.d, g.pitch, g.dy, (g.row + query) * op.H * op.h + at, count, op.h);
         __syncthreads();
-        const float lse = g.lane < count ? op.lse[i] : 0, dot = g.lane < count ? a.dots[i] : 0;
+        const float2 stats = g.lane < count ? all[query + g.lane] : make_float2(0, 0);
         float score[MINE], dw[MINE];
         dots(score, g.a + g.warp * MINE * g.pitch, g.c + g.lane * g.pitch, g.pitch);
         dots(dw, g.b + g.warp * MINE * g.pitch, g.d + g.lane * g.pitch, g.pitch);
@@ -289,7 +289,7 @@ KERNEL(attention_bwd_kv, 256, struct cuda_attention_grad)
         for (unsigned j = 0; j < MINE; j++) {
             const size_t key = g.first + g.warp * MINE + j;
             const bool sees = g.lane < count && key <= query + g.lane;
-            const struct pair_grad p = pair_of(sees, score[j], dw[j], op.scale, lse, dot);
+            const struct pair_grad p = pair_of(sees, score[j], dw[j], op.scale, stats);
             weights[g.lane * MINE + j] = p.w;
             grads[g.lane * MINE + j] = p.ds;
         }
@@ -385,7 +385,7 @@ __device__ inline struct pair_grad wide_pair(const struct cuda_attention_grad &a
     const float score =
         dot_rows(op.q, op.q16, n * op.q_stride + at, op.k, op.k16, m * op.k_stride + at, op.h);
     const float dw = dot_rows(op.dy, nullptr, i * op.h, op.v, op.v16, m * op.v_stride + at, op.h);
-    return pair_of(true, score, dw, op.scale, op.lse[i], a.dots[i]);
+    return pair_of(true, score, dw, op.scale, *stats_of(a, row / op.T, head, query));
 }
 
 KERNEL(attention_wide_bwd, 256, struct cuda_attention_grad)

@@ -28,7 +28,7 @@ __device__ inline void copy_tile(uint16_t *tile, unsigned pitch, unsigned count,
 }
 
 /* Of four 8 x 8 matrices in a block of 16 x 16 at `block`: the row of lane l % 8 of matrix l / 8. By rows:
- * the second matrix is below the first; by columns: it is beside it. */
+ * the second matrix is below the first; by columns: it is to the right of it. */
 __device__ inline const uint16_t *row_by_rows(const uint16_t *block, unsigned pitch)
 {
     const unsigned lane = threadIdx.x % 32;
@@ -201,3 +201,209 @@ KERNEL(attention_mma_fwd_128, 128, struct cuda_attention)
     DYNAMIC_SHARED(uint16_t, memory);
     forward<8>(a, memory);
 }
+
+/* ---- gradients ---- */
+
+/* Copies rows of float32 numbers to a tile in bfloat16; rows from `rows` on become zeros. */
+__device__ inline void round_tile(uint16_t *tile, unsigned pitch, unsigned count, const float *x,
+                                  size_t stride, size_t rows, unsigned h)
+{
+    for (unsigned i = threadIdx.x; i < count * (h / 4); i += THREADS) {
+        const unsigned row = i / (h / 4), column = i % (h / 4) * 4;
+        store4_bf16(tile + row * pitch, column,
+                    row < rows ? load4(x + row * stride, column) : make_float4(0, 0, 0, 0));
+    }
+}
+
+/* score (16, 8 BLOCKS) = rows of a times rows of b, over h numbers. */
+template <unsigned BLOCKS>
+__device__ inline void multiply_rows(float score[BLOCKS][4], const uint16_t *a, const uint16_t *b,
+                                     unsigned pitch, unsigned steps)
+{
+    for (unsigned n = 0; n < BLOCKS; n++)
+        for (unsigned i = 0; i < 4; i++)
+            score[n][i] = 0;
+    for (unsigned i = 0; i < steps; i++) {
+        uint32_t left[4];
+        ldmatrix_x4(left, row_by_rows(a + 16 * i, pitch));
+#pragma unroll
+        for (unsigned n = 0; n < BLOCKS / 2; n++) {
+            uint32_t right[4];
+            ldmatrix_x4(right, row_by_columns(b + 16 * n * pitch + 16 * i, pitch));
+            mma_bf16_16x8x16(score[2 * n], left, right);
+            mma_bf16_16x8x16(score[2 * n + 1], left, right + 2);
+        }
+    }
+}
+
+/* sums (16, h) += weights (16, 8 BLOCKS) times the rows of b. */
+template <unsigned STEPS, unsigned BLOCKS>
+__device__ inline void add_weighted(float sums[2 * STEPS][4], const float weights[BLOCKS][4],
+                                    const uint16_t *b, unsigned pitch, unsigned steps)
+{
+#pragma unroll
+    for (unsigned n = 0; n < BLOCKS / 2; n++) {
+        const float *even = weights[2 * n], *odd = weights[2 * n + 1];
+        const uint32_t left[4] = { bf16_pair(even[0], even[1]), bf16_pair(even[2], even[3]),
+                                   bf16_pair(odd[0], odd[1]), bf16_pair(odd[2], odd[3]) };
+#pragma unroll
+        for (unsigned i = 0; i < STEPS; i++) {
+            if (i >= steps)
+                continue;
+            uint32_t right[4];
+            ldmatrix_x4_transposed(right, row_by_rows(b + 16 * n * pitch + 16 * i, pitch));
+            mma_bf16_16x8x16(sums[2 * i], left, right);
+            mma_bf16_16x8x16(sums[2 * i + 1], left, right + 2);
+        }
+    }
+}
+
+/* Writes the warp's 16 rows of sums through its rows of a tile, in whole vectors. */
+template <unsigned STEPS>
+__device__ inline void put_rows(uint16_t *y, size_t stride, size_t rows, const float sums[2 * STEPS][4],
+                                uint16_t *own, unsigned pitch, unsigned h)
+{
+    const unsigned lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    __syncwarp();
+#pragma unroll
+    for (unsigned n = 0; n < 2 * STEPS; n++)
+        if (n < h / 8)
+            for (unsigned r = 0; r < 2; r++)
+                *reinterpret_cast<uint32_t *>(own + (g + 8 * r) * pitch + 8 * n + 2 * t) =
+                    bf16_pair(sums[n][2 * r], sums[n][2 * r + 1]);
+    __syncwarp();
+    for (unsigned i = lane; i < 16 * (h / 8); i += 32) {
+        const unsigned row = i / (h / 8), column = i % (h / 8) * 8;
+        if (row < rows)
+            *reinterpret_cast<uint4 *>(y + row * stride + column) =
+                *reinterpret_cast<const uint4 *>(own + row * pitch + column);
+    }
+}
+
+/* The block's tile and sequence. */
+struct grad_tile {
+    unsigned h, steps, pitch, warp, g, t;
+    size_t first, head, row, rows; /* of the tile in its sequence; of the sequence; rows of the tile */
+};
+
+__device__ inline struct grad_tile grad_tile_of(const struct cuda_attention_grad &a)
+{
+    const struct attention_grad_args &op = a.op;
+    const unsigned h = static_cast<unsigned>(op.h), lane = threadIdx.x % 32;
+    const size_t first = blockIdx.x % a.tiles * QUERIES;
+    return { h,
+             h / 16,
+             h + 8,
+             threadIdx.x / 32,
+             lane / 4,
+             lane % 4,
+             first,
+             blockIdx.x / a.tiles % op.H,
+             blockIdx.x / a.tiles / op.H * op.T,
+             op.T - first < QUERIES ? op.T - first : QUERIES };
+}
+
+static constexpr unsigned OTHERS = CUDA_MMA_OTHERS; /* rows of the other side in a step */
+
+/* dq_t = sum over s of ds k_s */
+template <unsigned STEPS>
+__device__ inline void backward_q(const struct cuda_attention_grad &a, uint16_t *memory)
+{
+    const struct attention_grad_args &op = a.op;
+    const struct grad_tile b = grad_tile_of(a);
+    const size_t at = b.head * b.h, width = op.H * b.h;
+    uint16_t *q = memory, *dy = q + QUERIES * b.pitch, *k = dy + QUERIES * b.pitch, *v = k + OTHERS * b.pitch;
+    copy_tile(q, b.pitch, QUERIES, op.q16 + (b.row + b.first) * op.q_stride + at, op.q_stride, b.rows, b.h);
+    round_tile(dy, b.pitch, QUERIES, op.dy + (b.row + b.first) * width + at, width, b.rows, b.h);
+    float sums[2 * STEPS][4] = {};
+    float2 stats[2];
+    const float2 *all = stats_of(a, b.row / op.T, b.head, b.first);
+    for (unsigned r = 0; r < 2; r++) {
+        const size_t query = 16 * b.warp + b.g + 8 * r;
+        stats[r] = query < b.rows ? all[query] : make_float2(0, 0);
+    }
+    for (size_t key = 0; key < b.first + b.rows; key += OTHERS) {
+        __syncthreads();
+        copy_tile(k, b.pitch, OTHERS, op.k16 + (b.row + key) * op.k_stride + at, op.k_stride, op.T - key,
+                  b.h);
+        copy_tile(v, b.pitch, OTHERS, op.v16 + (b.row + key) * op.v_stride + at, op.v_stride, op.T - key,
+                  b.h);
+        cp_async_wait<0>();
+        __syncthreads();
+        float score[OTHERS / 8][4], grad[OTHERS / 8][4];
+        multiply_rows<OTHERS / 8>(score, q + 16 * b.warp * b.pitch, k, b.pitch, b.steps);
+        multiply_rows<OTHERS / 8>(grad, dy + 16 * b.warp * b.pitch, v, b.pitch, b.steps);
+#pragma unroll
+        for (unsigned n = 0; n < OTHERS / 8; n++)
+#pragma unroll
+            for (unsigned i = 0; i < 4; i++) {
+                const size_t query = 16 * b.warp + b.g + i / 2 * 8;
+                const bool sees = query < b.rows && key + 8 * n + 2 * b.t + i % 2 <= b.first + query;
+                const float w = sees ? expf(score[n][i] * op.scale - stats[i / 2].x) : 0.0f;
+                grad[n][i] = w * (grad[n][i] - stats[i / 2].y) * op.scale;
+            }
+        add_weighted<STEPS, OTHERS / 8>(sums, grad, k, b.pitch, b.steps);
+    }
+    if (16 * b.warp < b.rows)
+        put_rows<STEPS>(op.dq16 + (b.row + b.first + 16 * b.warp) * op.dq_stride + at, op.dq_stride,
+                        b.rows - 16 * b.warp, sums, q + 16 * b.warp * b.pitch, b.pitch, b.h);
+}
+
+/* dv_s = sum over t of w dy_t, dk_s = sum over t of ds q_t; scores have a row for each key. */
+template <unsigned STEPS>
+__device__ inline void backward_kv(const struct cuda_attention_grad &a, uint16_t *memory)
+{
+    const struct attention_grad_args &op = a.op;
+    const struct grad_tile b = grad_tile_of(a);
+    const size_t at = b.head * b.h, width = op.H * b.h;
+    uint16_t *k = memory, *v = k + QUERIES * b.pitch, *q = v + QUERIES * b.pitch, *dy = q + OTHERS * b.pitch;
+    copy_tile(k, b.pitch, QUERIES, op.k16 + (b.row + b.first) * op.k_stride + at, op.k_stride, b.rows, b.h);
+    copy_tile(v, b.pitch, QUERIES, op.v16 + (b.row + b.first) * op.v_stride + at, op.v_stride, b.rows, b.h);
+    SHARED(float2, stats, OTHERS);
+    const float2 *all = stats_of(a, b.row / op.T, b.head, 0);
+    float dk[2 * STEPS][4] = {}, dv[2 * STEPS][4] = {};
+    for (size_t query = b.first; query < op.T; query += OTHERS) {
+        __syncthreads();
+        copy_tile(q, b.pitch, OTHERS, op.q16 + (b.row + query) * op.q_stride + at, op.q_stride, op.T - query,
+                  b.h);
+        round_tile(dy, b.pitch, OTHERS, op.dy + (b.row + query) * width + at, width, op.T - query, b.h);
+        if (threadIdx.x < OTHERS && query + threadIdx.x < op.T)
+            stats[threadIdx.x] = all[query + threadIdx.x];
+        cp_async_wait<0>();
+        __syncthreads();
+        float score[OTHERS / 8][4], grad[OTHERS / 8][4];
+        multiply_rows<OTHERS / 8>(score, k + 16 * b.warp * b.pitch, q, b.pitch, b.steps);
+        multiply_rows<OTHERS / 8>(grad, v + 16 * b.warp * b.pitch, dy, b.pitch, b.steps);
+#pragma unroll
+        for (unsigned n = 0; n < OTHERS / 8; n++)
+#pragma unroll
+            for (unsigned i = 0; i < 4; i++) {
+                const unsigned column = 8 * n + 2 * b.t + i % 2;
+                const size_t own = query + column, key = b.first + 16 * b.warp + b.g + i / 2 * 8;
+                const bool sees = own < op.T && key <= own;
+                const float w = sees ? expf(score[n][i] * op.scale - stats[column].x) : 0.0f;
+                score[n][i] = w;
+                grad[n][i] = sees ? w * (grad[n][i] - stats[column].y) * op.scale : 0.0f;
+            }
+        add_weighted<STEPS, OTHERS / 8>(dv, score, dy, b.pitch, b.steps);
+        add_weighted<STEPS, OTHERS / 8>(dk, grad, q, b.pitch, b.steps);
+    }
+    if (16 * b.warp < b.rows) {
+        const size_t n = b.row + b.first + 16 * b.warp, rows = b.rows - 16 * b.warp;
+        put_rows<STEPS>(op.dk16 + n * op.dk_stride + at, op.dk_stride, rows, dk, k + 16 * b.warp * b.pitch,
+                        b.pitch, b.h);
+        put_rows<STEPS>(op.dv16 + n * op.dv_stride + at, op.dv_stride, rows, dv, k + 16 * b.warp * b.pitch,
+                        b.pitch, b.h);
+    }
+}
+
+#define GRADIENT(side, width, steps)                                                                         \
+    KERNEL(attention_mma_bwd_##side##_##width, 128, struct cuda_attention_grad)                              \
+    {                                                                                                        \
+        DYNAMIC_SHARED(uint16_t, memory);                                                                    \
+        backward_##side<steps>(a, memory);                                                                   \
+    }
+GRADIENT(q, 64, 4)
+GRADIENT(q, 128, 8)
+GRADIENT(kv, 64, 4)
+GRADIENT(kv, 128, 8)

@@ -41,13 +41,17 @@
     K(optim, clip,            32) \
     K(optim, adamw,          256) \
     K(attention, attention_fwd,      256) \
-    K(attention, attention_dots,     256) \
+    K(attention, attention_stats,    256) \
     K(attention, attention_bwd_q,    256) \
     K(attention, attention_bwd_kv,   256) \
     K(attention, attention_wide_fwd, 256) \
     K(attention, attention_wide_bwd, 256) \
     K(attention_mma, attention_mma_fwd_64,  128) \
     K(attention_mma, attention_mma_fwd_128, 128) \
+    K(attention_mma, attention_mma_bwd_q_64,   128) \
+    K(attention_mma, attention_mma_bwd_q_128,  128) \
+    K(attention_mma, attention_mma_bwd_kv_64,  128) \
+    K(attention_mma, attention_mma_bwd_kv_128, 128) \
     K(rope, rope_fwd,        256) \
     K(rope, rope_bwd,        256) \
     K(rope, mix_values_fwd,  256) \
@@ -106,8 +110,10 @@ struct cuda_bias_grad {
     float *partial; /* (grid, d) of db */
 };
 
-enum { CUDA_ATTENTION_TILE = 32 };                  /* queries, or keys, of a block */
-enum { CUDA_MMA_QUERIES = 64, CUDA_MMA_KEYS = 64 }; /* of a block on tensor cores; of a step */
+enum { CUDA_ATTENTION_TILE = 32 }; /* queries, or keys, of a block */
+/* On tensor cores: queries (or keys, of gradients) of a block; keys of a step, rows of a step of gradients.
+ */
+enum { CUDA_MMA_QUERIES = 64, CUDA_MMA_KEYS = 64, CUDA_MMA_OTHERS = 32 };
 
 struct cuda_attention {
     struct attention_args op;
@@ -117,7 +123,7 @@ struct cuda_attention {
 struct cuda_attention_grad {
     struct attention_grad_args op;
     size_t tiles;
-    float *dots; /* (B*T, H) dy . y */
+    float *stats; /* (B, H, T) pairs: lse, and dy . y */
 };
 
 struct cuda_rope_grad {
