@@ -9,6 +9,8 @@
 
 #include "base/noise.h"
 #include "model/pass/model.h"
+#include "model/residual/table.h"
+#include "ops/profile.h"
 #include "train/step/optim.h"
 
 #include <math.h>
@@ -363,6 +365,60 @@ static void runs_repeat(void **state)
     }
 }
 
+/* Whether a layer's rule has products of operands that no op writes in bfloat16. */
+static bool has_casts(const struct ddl_config *config)
+{
+    unsigned reads = 0;
+    for (size_t l = 0; l < config->n_layers; l++)
+        reads |= residual_reads(config, l);
+    return reads & RULE_CASTS;
+}
+
+/* Calls of the ops that round to bfloat16 and do nothing else, in a step after the first, which rounds the
+ * parameters. */
+static size_t casts_of_a_step(const char *preset, enum ddl_recompute recompute)
+{
+    const struct ddl_workspace_options options = {
+        .batch = SMALL_B, .tokens = SMALL_T, .train = true, .recompute = recompute
+    };
+    struct ddl_config config = small_config(preset);
+    struct small_model f;
+    struct ddl_profile profile;
+    struct ddl_loss loss;
+    struct ddl_error err;
+    ddl_workspace *ws;
+    small_model_make(&f, "cpu", &config, DDL_PRECISION_BF16);
+    ddl_profile_init(&profile, f.backend);
+    assert_ok(ddl_workspace_create(&ws, f.model, &options, &err), err);
+    assert_ok(ddl_model_backward(f.model, ws, &f.batch, 1, &loss, &err), err);
+    ddl_backend *real = ddl_model_replace_backend(f.model, &profile.backend);
+    assert_ok(ddl_model_backward(f.model, ws, &f.batch, 1, &loss, &err), err);
+    (void)ddl_model_replace_backend(f.model, real);
+    assert_true(profile.rows[DDL_OP_matmul_bf16].calls > 0);
+    ddl_workspace_free(ws);
+    small_model_free(&f);
+    return profile.rows[DDL_OP_cast_bf16].calls + profile.rows[DDL_OP_copy_bf16].calls;
+}
+
+/* Of all named models only laurel casts, the operands of its own products: low, X and their gradients. */
+static void activations_are_not_cast(void **state)
+{
+    (void)state;
+    const char *preset;
+    skip_if_simulated();
+    for (size_t i = 0; (preset = ddl_config_preset_list(i, NULL)); i++) {
+        struct ddl_config config = small_config(preset);
+        bool expected = has_casts(&config);
+        assert_true(!expected || strcmp(preset, "laurel") == 0);
+        for (int recompute = 0; recompute < DDL_RECOMPUTES; recompute++) {
+            size_t casts = casts_of_a_step(preset, (enum ddl_recompute)recompute);
+            if ((casts > 0) != expected)
+                fail_msg("%s: recompute %s: a step casts %zu tensors to bfloat16", preset,
+                         ddl_recompute_names[recompute], casts);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -374,6 +430,7 @@ int main(void)
         cmocka_unit_test(the_cache_goes_with_the_weights),
         cmocka_unit_test(eight_bits_are_not_trained),
         cmocka_unit_test(runs_repeat),
+        cmocka_unit_test(activations_are_not_cast),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

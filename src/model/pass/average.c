@@ -109,7 +109,7 @@ static size_t first_sum(const struct ddl_config *k, size_t j)
 }
 
 /* The gradient of X_j: sum over i of w_ij G_i; added to what the gradient holds unless sum j took it over. */
-static void gather_gradient(const struct pass *p, const struct stream *stream, size_t j, bool accumulate)
+static void gather_gradient(const struct pass *p, struct stream *stream, size_t j, bool accumulate)
 {
     const struct ddl_config *k = p->config;
     size_t first = first_sum(k, j), distance = sum_distance(k), n = state_size(p, stream);
@@ -124,7 +124,9 @@ static void gather_gradient(const struct pass *p, const struct stream *stream, s
                                                                    j / k->dense_dilation,
                                                               .w_stride = distance * width,
                                                               .accumulate = accumulate,
-                                                              .out = stream->dX });
+                                                              .out = stream->dX,
+                                                              .out16 = p->ws->dX16 });
+    stream->dX16 = p->ws->dX16;
     probe_tensor(p, "dX", stream->dX, k->d_model * stream->channels);
 }
 

@@ -18,6 +18,8 @@ static branch_bwd_fn *const branch_bwd[] = { [ATTN] = attention_bwd, [MLP] = mlp
 
 static struct sublayer sublayer_of(const struct pass *p, struct stream *stream, size_t layer, int sub)
 {
+    struct activation df = p->ws->df;
+    bool rounds = df.bf16 && !ddl_config_normalizes_f(p->config, layer);
     return (struct sublayer){ .p = p,
                               .stream = stream,
                               .layer = layer,
@@ -25,7 +27,8 @@ static struct sublayer sublayer_of(const struct pass *p, struct stream *stream, 
                               .slots = p->m->params.layer[layer].residual[sub],
                               .acts = &p->ws->layer[layer].sub[sub],
                               .scratch = p->ws->scratch[ddl_config_residual(p->config, layer)],
-                              .force = model_forced(p->m, layer, sub) };
+                              .force = model_forced(p->m, layer, sub),
+                              .df = { .value = rounds ? NULL : df.value, .bf16 = rounds ? df.bf16 : NULL } };
 }
 
 /* ctx = norm(x_in). */
@@ -53,6 +56,8 @@ static void norm_bwd(const struct sublayer *s, const float *x_in)
     int slot = p->m->params.layer[s->layer].ln[s->sub];
     float *dx_in = sublayer_dx_in(s);
     bool in_stream = dx_in == s->stream->dX;
+    bool is_last = in_stream && !residual_rule_of(p->config, s->layer)->input_bwd;
+    s->stream->dX16 = is_last ? p->ws->dX16 : NULL;
     p->ops->rmsnorm_bwd(p->ctx, &(struct rmsnorm_grad_args){ .N = p->N,
                                                              .d = p->config->d_model,
                                                              .x = x_in,
@@ -61,6 +66,7 @@ static void norm_bwd(const struct sublayer *s, const float *x_in)
                                                              .dy = p->ws->dctx,
                                                              .accumulate = in_stream,
                                                              .dx = dx_in,
+                                                             .dx16 = s->stream->dX16,
                                                              .dw = param_grad(p, slot) });
     probe_grad(p, slot);
     probe_tensor(p, in_stream ? "dX" : "dx_in", dx_in, p->config->d_model);
@@ -95,17 +101,21 @@ static void normalize_f(const struct sublayer *s, float *f)
                 .N = p->N, .d = p->config->d_model, .eps = NORM_EPS, .f = f, .rstd = s->acts->f_rstd });
 }
 
-/* The gradient of f: df is in the workspace's df if f was normalized. */
-static void normalize_f_bwd(const struct sublayer *s)
+/* The gradient of f from that of what the rule read, which is in the workspace's df if f was normalized. */
+static struct operand normalize_f_bwd(const struct sublayer *s, struct operand df)
 {
     const struct pass *p = s->p;
+    const struct activation in_place = p->ws->df;
     if (!ddl_config_normalizes_f(p->config, s->layer))
-        return;
-    p->ops->f_norm_bwd(
-        p->ctx,
-        &(struct f_norm_grad_args){
-            .N = p->N, .d = p->config->d_model, .f = s->acts->f, .rstd = s->acts->f_rstd, .df = p->ws->df });
-    probe_tensor(p, "df", p->ws->df, p->config->d_model);
+        return df;
+    p->ops->f_norm_bwd(p->ctx, &(struct f_norm_grad_args){ .N = p->N,
+                                                           .d = p->config->d_model,
+                                                           .f = s->acts->f,
+                                                           .rstd = s->acts->f_rstd,
+                                                           .df = in_place.value,
+                                                           .df16 = in_place.bf16 });
+    probe_tensor(p, "df", in_place.value, p->config->d_model);
+    return operand_of(in_place);
 }
 
 /* F(ctx) into the stream (add), or into `out`, which is then written. A forced factor applies to what enters
@@ -175,8 +185,7 @@ void sublayer_bwd(const struct pass *p, struct stream *stream, size_t layer, int
     probe_enter(p, true, layer, ddl_sublayer_names[sub]);
     if (rule->earlier != STREAM_REVERSED)
         stream->X = state_before(rule, &s);
-    const float *df = rule->write_bwd(&s);
-    normalize_f_bwd(&s);
+    struct operand df = normalize_f_bwd(&s, rule->write_bwd(&s));
     /* x_in and ctx as forward had them: kept, or recomputed (x_in from the state, which is the earlier one
      * again). */
     bool is_kept = p->ws->options.recompute == DDL_RECOMPUTE_NONE;
@@ -184,8 +193,8 @@ void sublayer_bwd(const struct pass *p, struct stream *stream, size_t layer, int
                         : rule->read_again      ? rule->read_again(&s)
                                                 : rule->read_fwd(&s, NULL);
     struct operand ctx = is_kept ? operand_of(s.acts->ctx) : norm_fwd(&s, x_in);
-    if (df)
-        branch_bwd[sub](p, layer, ctx, (struct operand){ .value = df }, dctx);
+    if (df.value || df.bf16)
+        branch_bwd[sub](p, layer, ctx, df, dctx);
     else
         p->ops->zero(p->ctx, dctx, p->N * p->config->d_model * sizeof *dctx);
     if (rule->context_bwd)

@@ -166,6 +166,7 @@ void head_loss(const struct pass *p, const float *x_out, bool grad, float *dx_ou
                                                                  .rstd = ws->rstd,
                                                                  .dy = ws->dctx,
                                                                  .dx = dx_out,
+                                                                 .dx16 = dx_out == ws->dX ? ws->dX16 : NULL,
                                                                  .dw = param_grad(p, slot) });
         probe_grad(p, slot);
         probe_tensor(p, dx_out == ws->dX ? "dX" : "dx_in", dx_out, p->config->d_model);

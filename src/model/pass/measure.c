@@ -205,14 +205,37 @@ static unsigned all_reads(const struct ddl_config *k)
     return reads;
 }
 
+/* Whether a rule adds f to the stream in place: then F's backward multiplies the stream's gradient. */
+static bool any_adds_in_place(const struct ddl_config *k)
+{
+    for (size_t layer = 0; layer < k->n_layers; layer++) {
+        if (residual_rule_of(k, layer)->adds_in_place)
+            return true;
+    }
+    return false;
+}
+
+/* Whether a product has an operand that no op writes in bfloat16: a rule's, or the stream's gradient after a
+ * rule added to it. */
+static bool any_casts(const struct ddl_config *k)
+{
+    bool is_changed = false;
+    for (size_t layer = 0; layer < k->n_layers; layer++)
+        is_changed |= residual_rule_of(k, layer)->input_bwd != NULL;
+    return all_reads(k) & RULE_CASTS || (is_changed && any_adds_in_place(k));
+}
+
 static void place_bf16(const struct layout *l, struct ddl_workspace *ws)
 {
     bool bf16 = ws->precision == DDL_PRECISION_BF16, tiles = ws->tile > 0;
+    size_t cast = any_casts(l->config) ? larger(l->config->d_model, widest_of_rules(l->config)) : 0;
+    size_t dz = larger(ws->tile, cast);
     ws->ctx16 = layout_bf16(l, bf16, l->N, l->config->d_model);
     ws->x_in16 =
         layout_bf16(l, bf16 && all_reads(l->config) & RULE_MULTIPLIES_X_IN, l->N, l->config->d_model);
-    ws->x16 = layout_bf16(l, bf16, l->N, widest_input(l->config));
-    ws->dy16 = layout_bf16(l, bf16 && l->train, l->N, larger(widest_output(l->config), ws->tile));
+    ws->x16 = layout_bf16(l, bf16 && cast, l->N, cast);
+    ws->dy16 = layout_bf16(l, bf16 && l->train && dz, l->N, dz);
+    ws->dX16 = layout_bf16(l, bf16 && l->train && any_adds_in_place(l->config), l->N, l->config->d_model);
     ws->top = layout_rows(l, tiles, 1);
     ws->at_target = layout_rows(l, tiles, 1);
     ws->total = tiles ? ddl_arena_take(l->arena, l->N, sizeof *ws->total) : NULL;
@@ -223,11 +246,14 @@ static void place_scratch(const struct layout *l, struct ddl_workspace *ws)
 {
     const struct ddl_config *k = l->config;
     bool used[DDL_RESIDUALS] = { false }, any_f = false;
+    bool bf16 = ws->precision == DDL_PRECISION_BF16, summed = !bf16 || all_reads(k) & RULE_SUMS_DF;
     for (size_t layer = 0; layer < k->n_layers; layer++) {
         used[ddl_config_residual(k, layer)] = true;
         any_f |= !residual_rule_of(k, layer)->adds_in_place;
+        summed |= ddl_config_normalizes_f(k, layer);
     }
-    ws->df = layout_rows(l, any_f, widest_f(k));
+    ws->df.value = layout_rows(l, any_f && summed, widest_f(k));
+    ws->df.bf16 = layout_bf16(l, any_f && bf16, l->N, widest_f(k));
     for (int i = 0; i < DDL_RESIDUALS; i++) {
         if (used[i] && residual_rule_at(i)->scratch)
             residual_rule_at(i)->scratch(l, ws->scratch[i]);

@@ -388,6 +388,7 @@ ddl_status ddl_model_backward_into(ddl_model *model, ddl_workspace *ws, const st
     struct stream stream;
     const float *x_out = model_forward(&p, &stream);
     head_loss(&p, x_out, true, stream.is_read ? ws->dx_in : stream.dX);
+    stream.dX16 = stream.is_read ? NULL : ws->dX16;
     backward(&p, &stream);
     p.ops->sum(p.ctx, &(struct sum_args){ .n = p.N, .x = ws->losses, .sum = loss_sum });
     return DDL_OK;

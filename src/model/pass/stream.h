@@ -21,8 +21,9 @@ enum stream_earlier {
 /* The state that flows from sublayer to sublayer; memory of the backend. */
 struct stream {
     float *X; /* (N, d, c) the state after the sublayers so far; in backward, before those still to come */
-    float *X_next; /* where write_fwd writes the new state: X, or with STREAM_KEPT perhaps other memory */
-    float *dX;     /* (N, d, c) its gradient; NULL outside of training */
+    float *X_next;  /* where write_fwd writes the new state: X, or with STREAM_KEPT perhaps other memory */
+    float *dX;      /* (N, d, c) its gradient; NULL outside of training */
+    uint16_t *dX16; /* the same in bfloat16 where what wrote it last wrote that too, or NULL */
     size_t channels;
     const struct state_form *form;
     bool is_read; /* x_in and the readout have memory of their own; see the form */

@@ -62,7 +62,7 @@ struct ddl_workspace {
     double *loss_sum;          /* (1) their sum  */
     int32_t *ranks;            /* (N) of the targets, with options.ranks; else NULL  */
     float *entropies;          /* (N) of the predictions, likewise */
-    uint16_t *x16, *dy16;      /* bfloat16: a product's operands; the head's x, and its dz (N, tile) */
+    uint16_t *x16, *dy16;      /* bfloat16: operands that are cast, if any; the head's dz (N, tile) */
     float *top, *at_target;    /* (N) each, bfloat16: the loss over tiles of logits */
     double *total;             /* (N) */
     /* backward */
@@ -70,7 +70,10 @@ struct ddl_workspace {
     float *dx_in;           /* (N, d); NULL where x_in is X, and this dX */
     float *between;         /* (N, d, c) STREAM_KEPT: the state in the middle of a block, if
                                it is recomputed */
-    float *dctx, *df;       /* (N, d); df NULL where no rule needs it */
+    uint16_t *dX16;         /* (N, d) dX in bfloat16 where a rule adds f in place: stream.h */
+    float *dctx;            /* (N, d) */
+    struct activation df;   /* (N, d) where a rule needs it; in bfloat16 alone unless it is summed or the norm
+                               of f follows */
     float *dy;              /* (N, H h) */
     float *ds;              /* (N, m); NULL where it goes over s */
     struct activation dqkv; /* (N, 3 H h) */

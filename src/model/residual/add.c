@@ -8,9 +8,9 @@ static ddl_status check(const struct ddl_config *config, struct ddl_error *err)
     return check_one_channel(config, "add", err);
 }
 
-static const float *write_bwd(const struct sublayer *s)
+static struct operand write_bwd(const struct sublayer *s)
 {
-    return s->stream->dX;
+    return sublayer_dX(s);
 }
 
 static const char *release_file(const struct ddl_config *config, const char **why)
@@ -30,7 +30,7 @@ static void write_normalized_fwd(const struct sublayer *s, struct operand x_in, 
                           .N = p->N, .d = p->config->d_model, .w = 1, .f = s->acts->f, .X = s->stream->X });
 }
 
-static const float *write_normalized_bwd(const struct sublayer *s)
+static struct operand write_normalized_bwd(const struct sublayer *s)
 {
     const struct pass *p = s->p;
     p->ops->scale_bwd(p->ctx, &(struct scale_grad_args){ .N = p->N,
@@ -39,9 +39,9 @@ static const float *write_normalized_bwd(const struct sublayer *s)
                                                          .f = s->acts->f,
                                                          .G = s->stream->dX,
                                                          .X = s->stream->X,
-                                                         .df = p->ws->df });
+                                                         .df = p->ws->df.value });
     probe_tensor(p, "X", s->stream->X, p->config->d_model);
-    return p->ws->df;
+    return value_operand(p->ws->df.value);
 }
 
 static double flops_normalized(const struct ddl_config *config)

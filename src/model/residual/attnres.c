@@ -151,8 +151,8 @@ static void depth_bwd(const struct depth *at, const float *dh)
 }
 
 /* The gradient of the part before sublayer s: it is a source of that sublayer, and as a finished block of all
- * that follow. A part that goes on has the gradient of the next part besides, which dv holds. */
-static void source_bwd(const struct pass *p, size_t s, float *dv)
+ * that follow. A part that goes on has the gradient of the next part besides, which dX holds. */
+static void source_bwd(const struct pass *p, size_t s, struct stream *stream)
 {
     const struct ddl_config *k = p->config;
     float *const *all = p->ws->scratch[DDL_RESIDUAL_ATTNRES];
@@ -171,8 +171,10 @@ static void source_bwd(const struct pass *p, size_t s, float *dv)
                                                            .dh = part_of(p, s + 1),
                                                            .dh_stride = p->N * d,
                                                            .accumulate = !block,
-                                                           .dv = dv });
-    probe_tensor(p, "dX", dv, d);
+                                                           .dv = stream->dX,
+                                                           .dv16 = p->ws->dX16 });
+    stream->dX16 = p->ws->dX16;
+    probe_tensor(p, "dX", stream->dX, d);
 }
 
 /* ---- the form of the state ---- */
@@ -230,12 +232,12 @@ static const float *readout_depth_fwd(const struct pass *p, const struct stream 
     return p->ws->x_in;
 }
 
-static void readout_depth_bwd(const struct pass *p, const struct stream *stream)
+static void readout_depth_bwd(const struct pass *p, struct stream *stream)
 {
     const struct depth at = depth_of_readout(p);
     depth_bwd(&at, p->ws->dx_in);
     p->ops->zero(p->ctx, stream->dX, p->N * p->config->d_model * sizeof *stream->dX);
-    source_bwd(p, at.s, stream->dX);
+    source_bwd(p, at.s, stream);
 }
 
 static const struct state_form form = {
@@ -295,16 +297,16 @@ static bool place(const struct sublayer *s)
     return adds;
 }
 
-static const float *write_bwd(const struct sublayer *s)
+static struct operand write_bwd(const struct sublayer *s)
 {
-    return s->stream->dX;
+    return sublayer_dX(s);
 }
 
 static void read_bwd(const struct sublayer *s)
 {
     const struct depth at = depth_of(s);
     depth_bwd(&at, sublayer_dx_in(s));
-    source_bwd(s->p, at.s, s->stream->dX);
+    source_bwd(s->p, at.s, s->stream);
 }
 
 /* The mean of all sums, the readout's included: scores and weighted sums of the sources. One product of each

@@ -51,7 +51,9 @@ static unsigned reads(const struct ddl_config *config)
 {
     bool target = config->map == DDL_MAP_K && config->v_input == DDL_V_CONTEXT && uses_target(config);
     bool direction = config->map == DDL_MAP_V && config->channels > 1;
-    return gate_reads(config) | (target ? RULE_READS_CTX : 0) | (direction ? RULE_MULTIPLIES_X_IN : 0);
+    unsigned v_map = config->map == DDL_MAP_V ? RULE_CASTS | RULE_SUMS_DF : 0;
+    return gate_reads(config) | (target ? RULE_READS_CTX : 0) | (direction ? RULE_MULTIPLIES_X_IN : 0) |
+           v_map;
 }
 
 static void params(struct param_plan *plan, int *slots)
@@ -115,9 +117,9 @@ static float *direction_of(const struct sublayer *s)
     return s->p->config->map == DDL_MAP_V ? s->acts->rule[Q] : s->acts->f;
 }
 
-static float *direction_grad(const struct sublayer *s)
+static struct activation direction_grad(const struct sublayer *s)
 {
-    return s->p->config->map == DDL_MAP_V ? s->scratch[DQ] : s->p->ws->df;
+    return s->p->config->map == DDL_MAP_V ? (struct activation){ .value = s->scratch[DQ] } : s->df;
 }
 
 static struct project_args target_args(const struct sublayer *s, const float *source)
@@ -221,10 +223,12 @@ static void write_fwd(const struct sublayer *s, struct operand x_in, struct oper
 }
 
 /* X' -> X and dX' -> A dX' in place; dbeta, dv, and dq or df. */
-static const float *write_bwd(const struct sublayer *s)
+static struct operand write_bwd(const struct sublayer *s)
 {
     const struct pass *p = s->p;
     const struct ddl_config *k = p->config;
+    struct activation dq = direction_grad(s);
+    float *df = p->ws->df.value; /* of the v-map */
     p->ops->delta_bwd(p->ctx, &(struct ddl_delta_grad_args){ .N = p->N,
                                                              .d = k->d_model,
                                                              .c = k->channels,
@@ -239,22 +243,23 @@ static const float *write_bwd(const struct sublayer *s)
                                                              .readout = s->acts->rule[READOUT],
                                                              .G = s->stream->dX,
                                                              .dX = s->stream->dX,
-                                                             .dq = direction_grad(s),
+                                                             .dq = dq.value,
+                                                             .dq16 = dq.bf16,
                                                              .dv = s->scratch[DV],
                                                              .dbeta = s->scratch[GATE_DBETA] });
     probe_tensor(p, "X", s->stream->X, k->d_model * k->channels);
     probe_tensor(p, "dbeta", s->scratch[GATE_DBETA], k->steps);
     probe_tensor(p, "dtarget", s->scratch[DV], k->steps * k->channels);
-    probe_tensor(p, k->map == DDL_MAP_V ? "dq" : "df", direction_grad(s), k->steps * k->d_model);
+    probe_activation(p, k->map == DDL_MAP_V ? "dq" : "df", dq, p->N, k->steps * k->d_model);
     probe_tensor(p, "dX", s->stream->dX, k->d_model * k->channels);
+    if (k->map == DDL_MAP_K)
+        return operand_of(dq);
     if (!uses_f(k))
-        return NULL;
-    if (k->map == DDL_MAP_V) {
-        p->ops->zero(p->ctx, p->ws->df, p->N * k->d_model * sizeof(float));
-        target_bwd(s, s->acts->f, p->ws->df);
-        probe_tensor(p, "df", p->ws->df, k->d_model);
-    }
-    return p->ws->df;
+        return (struct operand){ 0 };
+    p->ops->zero(p->ctx, df, p->N * k->d_model * sizeof *df);
+    target_bwd(s, s->acts->f, df);
+    probe_tensor(p, "df", df, k->d_model);
+    return value_operand(df);
 }
 
 static void context_bwd(const struct sublayer *s, struct operand ctx, float *dctx)

@@ -41,21 +41,23 @@ static void write_fwd(const struct sublayer *s, struct operand x_in, struct oper
                                                     .X = s->stream->X });
 }
 
-static const float *write_bwd(const struct sublayer *s)
+static struct operand write_bwd(const struct sublayer *s)
 {
     const struct pass *p = s->p;
+    struct activation df = s->df;
     p->ops->gated_bwd(p->ctx, &(struct gated_grad_args){ .N = p->N,
                                                          .d = p->config->d_model,
                                                          .f = s->acts->f,
                                                          .beta = s->acts->rule[GATE_BETA],
                                                          .G = s->stream->dX,
                                                          .X = s->stream->X,
-                                                         .df = p->ws->df,
+                                                         .df = df.value,
+                                                         .df16 = df.bf16,
                                                          .dbeta = s->scratch[GATE_DBETA] });
     probe_tensor(p, "X", s->stream->X, p->config->d_model);
     probe_tensor(p, "dbeta", s->scratch[GATE_DBETA], 1);
-    probe_tensor(p, "df", p->ws->df, p->config->d_model);
-    return p->ws->df;
+    probe_activation(p, "df", df, p->N, p->config->d_model);
+    return operand_of(df);
 }
 
 static void context_bwd(const struct sublayer *s, struct operand ctx, float *dctx)

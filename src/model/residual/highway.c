@@ -41,7 +41,7 @@ static void params(struct param_plan *plan, int *slots)
 /* One gate per row is computed in float32. */
 static unsigned reads(const struct ddl_config *config)
 {
-    return weights_per_row(config) > 1 ? 0 : RULE_READS_CTX;
+    return weights_per_row(config) > 1 ? RULE_CASTS : RULE_READS_CTX;
 }
 
 static void layout(const struct layout *l, float **acts)
@@ -71,9 +71,10 @@ static void write_fwd(const struct sublayer *s, struct operand x_in, struct oper
     probe_tensor(p, "tau", tau, w);
 }
 
-static const float *write_bwd(const struct sublayer *s)
+static struct operand write_bwd(const struct sublayer *s)
 {
     const struct pass *p = s->p;
+    struct activation df = s->df;
     size_t d = p->config->d_model, w = weights_per_row(p->config);
     p->ops->highway_bwd(p->ctx, &(struct highway_grad_args){ .N = p->N,
                                                              .d = d,
@@ -83,14 +84,15 @@ static const float *write_bwd(const struct sublayer *s)
                                                              .tau = s->acts->rule[TAU],
                                                              .G = s->stream->dX,
                                                              .dX = s->stream->dX,
-                                                             .df = p->ws->df,
+                                                             .df = df.value,
+                                                             .df16 = df.bf16,
                                                              .dz = s->scratch[DZ],
                                                              .db = param_grad(p, s->slots[BIAS]) });
     probe_tensor(p, "dz", s->scratch[DZ], w);
     probe_grad(p, s->slots[BIAS]);
-    probe_tensor(p, "df", p->ws->df, d);
+    probe_activation(p, "df", df, p->N, d);
     probe_tensor(p, "dX", s->stream->dX, d);
-    return p->ws->df;
+    return operand_of(df);
 }
 
 static void context_bwd(const struct sublayer *s, struct operand ctx, float *dctx)

@@ -45,7 +45,7 @@ static void params(struct param_plan *plan, int *slots)
 
 static unsigned reads(const struct ddl_config *config)
 {
-    return config->laurel_rank ? RULE_MULTIPLIES_X_IN : 0;
+    return config->laurel_rank ? RULE_MULTIPLIES_X_IN | RULE_CASTS : 0;
 }
 
 static void layout(const struct layout *l, float **acts)
@@ -86,9 +86,10 @@ static void write_fwd(const struct sublayer *s, struct operand x_in, struct oper
     linear_fwd(p, r, d, value_operand(low), param_weight(p, s->slots[UP]), s->stream->X, true);
 }
 
-static const float *write_bwd(const struct sublayer *s)
+static struct operand write_bwd(const struct sublayer *s)
 {
     const struct pass *p = s->p;
+    struct activation df = s->df;
     size_t d = p->config->d_model, r = p->config->laurel_rank;
     float *low = s->acts->rule[LOW], *dlow = s->scratch[DLOW], *dX = s->stream->dX;
     if (r) {
@@ -106,10 +107,11 @@ static const float *write_bwd(const struct sublayer *s)
                                                            .G = dX,
                                                            .dlow = dlow,
                                                            .dX = dX,
-                                                           .df = p->ws->df,
+                                                           .df = df.value,
+                                                           .df16 = df.bf16,
                                                            .dmix = param_grad(p, s->slots[MIX]) });
     probe_grad(p, s->slots[MIX]);
-    probe_tensor(p, "df", p->ws->df, d);
+    probe_activation(p, "df", df, p->N, d);
     if (r) {
         probe_tensor(p, "dlow", dlow, r);
         linear_bwd(p, d, r, value_operand(s->stream->X), value_operand(dlow),
@@ -117,7 +119,7 @@ static const float *write_bwd(const struct sublayer *s)
         probe_grad(p, s->slots[DOWN]);
     }
     probe_tensor(p, "dX", dX, d);
-    return p->ws->df;
+    return operand_of(df);
 }
 
 /* m_0 f + m_1 X. */

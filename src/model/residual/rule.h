@@ -36,12 +36,17 @@ struct sublayer {
     const struct sublayer_acts *acts; /* acts->rule: as `layout` set them                         */
     float *const *scratch;            /* (RULE_SCRATCH) as `scratch` set them; training only       */
     const struct ddl_force *force;    /* what is forced in it; NULL: nothing                      */
+    /* Where write_bwd writes df: in the format that F's backward multiplies; in float32 where the norm of f
+     * is between. */
+    struct activation df;
 };
 
 /* What a rule reads in a pass with products in bfloat16, in addition to f and df. */
 enum {
     RULE_READS_CTX = 1,       /* ctx in float32: gates and targets do */
     RULE_MULTIPLIES_X_IN = 2, /* x_in in bfloat16, for products       */
+    RULE_CASTS = 4,           /* other operands of its products in float32, which are cast */
+    RULE_SUMS_DF = 8,         /* df in float32, which is cast         */
 };
 
 /* Members that a rule has no use for are NULL. */
@@ -93,9 +98,9 @@ struct residual_rule {
      * may have no format. */
     void (*write_fwd)(const struct sublayer *s, struct operand x_in, struct operand ctx);
     /* The first step of backward, see above. Unless STREAM_REVERSED the stream is X already. Returns df
-     * (N, steps, d), for which the workspace's df may be used, or NULL where f has no effect. A rule may
+     * (N, steps, d), for which there is s->df, or no format where f has no effect. A rule may
      * leave the stream's gradient at dX', and do all of it in read_bwd. */
-    const float *(*write_bwd)(const struct sublayer *s);
+    struct operand (*write_bwd)(const struct sublayer *s);
     void (*context_bwd)(const struct sublayer *s, struct operand ctx, float *dctx);
     void (*input_bwd)(const struct sublayer *s, struct operand x_in, float *dx_in);
 
@@ -130,6 +135,12 @@ struct residual_rule {
 static inline float *sublayer_dx_in(const struct sublayer *s)
 {
     return s->stream->is_read ? s->p->ws->dx_in : s->stream->dX;
+}
+
+/* df of a rule that adds f to the stream unchanged: the stream's gradient. */
+static inline struct operand sublayer_dX(const struct sublayer *s)
+{
+    return (struct operand){ .value = s->stream->dX, .bf16 = s->stream->dX16 };
 }
 
 /* read_fwd and read_bwd with the layer's compressor; for c = 1 the stream itself. */

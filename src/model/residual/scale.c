@@ -39,10 +39,10 @@ static void write_fwd(const struct sublayer *s, struct operand x_in, struct oper
                                                     .X = s->stream->X });
 }
 
-static const float *write_bwd(const struct sublayer *s)
+static struct operand write_bwd(const struct sublayer *s)
 {
     const struct pass *p = s->p;
-    float *df = p->ws->df;
+    struct activation df = s->df;
     p->ops->scale_bwd(p->ctx, &(struct scale_grad_args){ .N = p->N,
                                                          .d = p->config->d_model,
                                                          .w = weights_per_row(p->config),
@@ -50,12 +50,13 @@ static const float *write_bwd(const struct sublayer *s)
                                                          .lambda = param_value(p, s->slots[LAMBDA]),
                                                          .G = s->stream->dX,
                                                          .X = s->stream->X,
-                                                         .df = df,
+                                                         .df = df.value,
+                                                         .df16 = df.bf16,
                                                          .dlambda = param_grad(p, s->slots[LAMBDA]) });
     probe_tensor(p, "X", s->stream->X, p->config->d_model);
     probe_grad(p, s->slots[LAMBDA]);
-    probe_tensor(p, "df", df, p->config->d_model);
-    return df;
+    probe_activation(p, "df", df, p->N, p->config->d_model);
+    return operand_of(df);
 }
 
 static double flops(const struct ddl_config *config)

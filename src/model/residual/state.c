@@ -62,7 +62,7 @@ static const float *readout_channels_fwd(const struct pass *p, const struct stre
                         p->ws->x_in);
 }
 
-static void readout_channels_bwd(const struct pass *p, const struct stream *stream)
+static void readout_channels_bwd(const struct pass *p, struct stream *stream)
 {
     p->ops->zero(p->ctx, stream->dX, p->N * p->config->d_model * stream->channels * sizeof(float));
     compress_bwd(p, stream, &p->m->params.slots.readout);

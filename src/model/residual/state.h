@@ -29,7 +29,7 @@ struct state_form {
     /* The last state -> the input of the final norm (N, d), in the workspace's x_in, which is returned; the
      * gradient in the workspace's dx_in -> the stream's gradient =. */
     const float *(*readout_fwd)(const struct pass *p, const struct stream *stream);
-    void (*readout_bwd)(const struct pass *p, const struct stream *stream);
+    void (*readout_bwd)(const struct pass *p, struct stream *stream);
 };
 
 /* The form of rules that name none: value channels, (N, d, c). */

@@ -55,7 +55,7 @@ static const float *readout_streams_fwd(const struct pass *p, const struct strea
     return p->ws->x_in;
 }
 
-static void readout_streams_bwd(const struct pass *p, const struct stream *stream)
+static void readout_streams_bwd(const struct pass *p, struct stream *stream)
 {
     repeat(p, stream->channels, p->ws->dx_in, stream->dX);
     probe_tensor(p, "dX", stream->dX, stream->channels * p->config->d_model);
@@ -218,9 +218,10 @@ void streams_write_fwd(const struct sublayer *s, struct operand x_in, struct ope
                                                                     .X_out = s->stream->X_next });
 }
 
-const float *streams_write_bwd(const struct sublayer *s)
+struct operand streams_write_bwd(const struct sublayer *s)
 {
     const struct pass *p = s->p;
+    struct activation df = s->df;
     bool again = p->ws->options.recompute != DDL_RECOMPUTE_NONE;
     p->ops->streams_write_bwd(p->ctx,
                               &(struct streams_write_grad_args){ .N = p->N,
@@ -230,11 +231,12 @@ const float *streams_write_bwd(const struct sublayer *s)
                                                                  .w = s->acts->rule[STREAMS_W],
                                                                  .f = s->acts->f,
                                                                  .G = s->stream->dX,
-                                                                 .df = p->ws->df,
+                                                                 .df = df.value,
+                                                                 .df16 = df.bf16,
                                                                  .dw = s->scratch[STREAMS_DW],
                                                                  .x_in = again ? s->acts->x_in : NULL });
-    probe_tensor(p, "df", p->ws->df, p->config->d_model);
-    return p->ws->df;
+    probe_activation(p, "df", df, p->N, p->config->d_model);
+    return operand_of(df);
 }
 
 /* ---- what they show ---- */

@@ -46,7 +46,7 @@ void streams_probe(const struct sublayer *s, const struct streams_params *of);
 /* Members of the rules. */
 const float *streams_read_again(const struct sublayer *s);
 void streams_write_fwd(const struct sublayer *s, struct operand x_in, struct operand ctx);
-const float *streams_write_bwd(const struct sublayer *s);
+struct operand streams_write_bwd(const struct sublayer *s);
 extern const struct trace_tensor streams_traced[];
 
 #endif
