@@ -37,6 +37,9 @@ static const struct budget {
     { "project_bwd", 1.1, 0.9, "partial sums of a few rows" },
     { "elementwise_", 1.9, 0.9, "rows are read again, from the cache" },
     { "embed_bwd", 1.05, 0.85, "a token has a few rows anywhere" },
+    { "streams_fold_", 1.05, 0.3, "parameters, in another order" },
+    { "streams_write_", 1.05, 0.85, "a token has few weights" },
+    { "depth_", 2.6, 0.9, "the sources of a row are read again, from the cache" },
     { NULL, 0, 0, NULL },
 };
 

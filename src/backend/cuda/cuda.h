@@ -164,7 +164,15 @@ void cuda_synchronize(void *ctx);
     OP(compress_bwd, compress_grad_args)                                                                     \
     OP(project_fwd, project_args)                                                                            \
     OP(project_bwd, project_grad_args)                                                                       \
-    OP(embed_bwd, embed_grad_args)
+    OP(embed_bwd, embed_grad_args)                                                                           \
+    OP(depth_fwd, depth_args)                                                                                \
+    OP(depth_bwd, depth_grad_args)                                                                           \
+    OP(source_bwd, source_grad_args)                                                                         \
+    OP(streams_sum, streams_sum_args)                                                                        \
+    OP(streams_fold_fwd, streams_fold_args)                                                                  \
+    OP(streams_fold_bwd, streams_fold_grad_args)                                                             \
+    OP(streams_write_fwd, streams_write_args)                                                                \
+    OP(streams_write_bwd, streams_write_grad_args)
 
 #define CUDA_DECLARE(name, args) void cuda_##name(void *ctx, const struct args *a);
 CUDA_OPS(CUDA_DECLARE)

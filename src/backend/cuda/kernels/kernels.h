@@ -7,7 +7,7 @@
 
 /* clang-format off */
 #define CUDA_FILES(F) F(rows) F(products) F(q8) F(norms) F(swiglu) F(elementwise) F(optim) F(attention) \
-    F(attention_mma) F(rope) F(delta) F(residual) F(compress) F(project)
+    F(attention_mma) F(rope) F(delta) F(residual) F(compress) F(project) F(depth) F(streams)
 #define CUDA_KERNELS(K) \
     K(rows,   copy,          256) \
     K(rows,   copy_in_order, 256) \
@@ -89,7 +89,15 @@
     K(compress, compress_bwd, 128) \
     K(compress, embed_bwd, 128) \
     K(project, project_fwd, 128) \
-    K(project, project_bwd, 128)
+    K(project, project_bwd, 128) \
+    K(depth, depth_fwd, 128) \
+    K(depth, depth_bwd, 128) \
+    K(depth, source_bwd, 128) \
+    K(streams, streams_sum, 128) \
+    K(streams, streams_fold_fwd, 128) \
+    K(streams, streams_fold_bwd, 128) \
+    K(streams, streams_write_fwd, 128) \
+    K(streams, streams_write_bwd, 128)
 /* clang-format on */
 
 /* Sums over rows have two stages: blocks write partial sums (blocks, width), and add_columns adds them to y
@@ -223,6 +231,11 @@ struct cuda_product {
     size_t am, ak, bk, bn, ldc;
     float *C;
     uint16_t *C16;
+};
+
+struct cuda_depth_grad {
+    struct depth_grad_args op;
+    float *partial;
 };
 
 #endif
