@@ -847,6 +847,27 @@ static const struct ddl_trial_sequence longest[] = { { 1141, 40 }, { 1, 2 }, { 1
 const struct ddl_op_sizes *ddl_op_awkward_sizes(size_t i)
 {
     static const struct ddl_op_sizes sizes[] = {
+        { .B = 2, /* wide heads, and several blocks of queries and keys */
+          .T = 131,
+          .d = 16,
+          .c = 1,
+          .n = 1,
+          .H = 1,
+          .h = 80,
+          .R = 16,
+          .m = 8,
+          .V = 11,
+          .K = 1,
+          .K_embed = 1,
+          .rows = 3,
+          .tile = 8,
+          .iterations = 1,
+          .steps = 1,
+          .rank = 1,
+          .states = 1,
+          .pad = 8,
+          .kind = DDL_COMPRESS_TOKEN,
+          SEQUENCES(prompts) },
         { .B = 1,
           .T = 1,
           .d = 1,
