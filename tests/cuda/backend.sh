@@ -29,6 +29,9 @@ listed() {
     DDL_BACKEND_PLUGIN='' "$ddl" info --backends --json | grep -q '"name":"cuda","usable":false' || fail "cuda is not listed"
 }
 
+# The baseline model: loss, gradients, decoding and a training step.
+model() { simulated "$ddl" verify "$source/tests/golden/add" --backend cuda >model.txt || { cat model.txt; fail "the model differs"; }; }
+
 # cuBLASLt that the dynamic linker does not load is found in a Python environment, and reported where there is none.
 cublaslt() {
     packages=environment/lib/python3.11/site-packages/nvidia/cublas/lib
@@ -62,6 +65,7 @@ lost_device() {
 check ops ops 0
 check ops_of_the_second_device ops 1
 check listed listed
+check model model
 check transfers transfers
 check cublaslt cublaslt
 backend=cuda

@@ -125,6 +125,10 @@ void cuda_synchronize(void *ctx);
     OP(quantize_q8, quantize_q8_args)                                                                        \
     OP(dequantize_q8, dequantize_q8_args)                                                                    \
     OP(gather_q8, gather_q8_args)                                                                            \
+    OP(cross_entropy, cross_entropy_args)                                                                    \
+    OP(loss_fold, loss_fold_args)                                                                            \
+    OP(loss_grad, loss_grad_args)                                                                            \
+    OP(rank, rank_args)                                                                                      \
     OP(gather, gather_args)                                                                                  \
     OP(gather_bf16, gather_bf16_args)                                                                        \
     OP(sum, sum_args)                                                                                        \

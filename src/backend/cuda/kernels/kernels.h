@@ -6,8 +6,8 @@
 #include "ops/args.h"
 
 /* clang-format off */
-#define CUDA_FILES(F) F(rows) F(products) F(q8) F(norms) F(swiglu) F(elementwise) F(optim) F(attention) \
-    F(attention_mma) F(rope) F(delta) F(residual) F(compress) F(project) F(depth) F(streams)
+#define CUDA_FILES(F) F(rows) F(products) F(q8) F(loss) F(norms) F(swiglu) F(elementwise) F(optim) \
+    F(attention) F(attention_mma) F(rope) F(delta) F(residual) F(compress) F(project) F(depth) F(streams)
 #define CUDA_KERNELS(K) \
     K(rows,   copy,          256) \
     K(rows,   copy_in_order, 256) \
@@ -24,6 +24,10 @@
     K(q8,     quantize_q8,   256) \
     K(q8,     dequantize_q8, 256) \
     K(q8,     gather_q8,     256) \
+    K(loss,   cross_entropy, 256) \
+    K(loss,   loss_fold,     256) \
+    K(loss,   loss_grad,     256) \
+    K(loss,   rank,          256) \
     K(norms,  rmsnorm_fwd,   128) \
     K(norms,  rmsnorm_bwd,   128) \
     K(norms,  add_columns,   256) \

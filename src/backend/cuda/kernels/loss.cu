@@ -1,0 +1,194 @@
+/* Cross-entropy, whole or a tile of the vocabulary at a time, and ranks of targets. A block computes a row;
+ * each thread sums exponentials of its numbers relative to the largest so far, and threads are added in
+ * double in a fixed order. */
+#include "backend/cuda/kernels/kernels.h"
+#include "backend/cuda/kernels/vectors.cuh"
+
+enum { THREADS = 256, WARPS = THREADS / 32 };
+
+struct softmax_sum {
+    float top, total; /* sum of exp(z - top) */
+};
+
+__device__ inline float largest4(float4 v)
+{
+    return fmaxf(fmaxf(v.x, v.y), fmaxf(v.z, v.w));
+}
+
+/* Numbers i .. i + 3 of n, -infinity past the end. */
+__device__ inline float4 logits4(const float *z, size_t i, size_t n, bool fast)
+{
+    const float none = -INFINITY;
+    if (fast)
+        return load4(z, i);
+    return make_float4(z[i], i + 1 < n ? z[i + 1] : none, i + 2 < n ? z[i + 2] : none,
+                       i + 3 < n ? z[i + 3] : none);
+}
+
+/* Of this thread's numbers. */
+__device__ inline softmax_sum sum_of_thread(const float *z, size_t n, bool fast)
+{
+    softmax_sum s = { -INFINITY, 0 };
+    for (size_t i = 4 * threadIdx.x; i < n; i += 4 * THREADS) {
+        const float4 v = logits4(z, i, n, fast);
+        const float top = fmaxf(s.top, largest4(v)), base = top == -INFINITY ? 0 : top;
+        if (top > s.top)
+            s.total *= expf(s.top - base);
+        s.total += expf(v.x - base) + expf(v.y - base) + expf(v.z - base) + expf(v.w - base);
+        s.top = top;
+    }
+    return s;
+}
+
+__device__ inline float block_largest(float x, float *shared)
+{
+    for (int bits = 16; bits > 0; bits /= 2)
+        x = fmaxf(x, __shfl_xor_sync(ALL_LANES, x, bits));
+    if (threadIdx.x % 32 == 0)
+        shared[threadIdx.x / 32] = x;
+    __syncthreads();
+    for (unsigned warp = 0; warp < WARPS; warp++)
+        x = fmaxf(x, shared[warp]);
+    __syncthreads();
+    return x;
+}
+
+/* The sum over the block, in every thread. */
+__device__ inline double block_total(double x, double *shared)
+{
+    for (int bits = 16; bits > 0; bits /= 2)
+        x += __shfl_xor_sync(ALL_LANES, x, bits);
+    if (threadIdx.x % 32 == 0)
+        shared[threadIdx.x / 32] = x;
+    __syncthreads();
+    x = 0;
+    for (unsigned warp = 0; warp < WARPS; warp++)
+        x += shared[warp];
+    __syncthreads();
+    return x;
+}
+
+/* A thread without numbers has no share, whatever the top is. */
+__device__ inline double share_of(softmax_sum s, float top)
+{
+    return s.top == -INFINITY && !(s.total != s.total) ? 0 : static_cast<double>(s.total * expf(s.top - top));
+}
+
+KERNEL(cross_entropy, 256, struct cross_entropy_args)
+{
+    SHARED(float, tops, WARPS);
+    SHARED(double, totals, WARPS);
+    const bool fast = a.V % 4 == 0 && aligned16(a.z);
+    for (size_t n = blockIdx.x; n < a.N; n += gridDim.x) {
+        float *z = a.z + n * a.V;
+        const int32_t target = a.targets[n];
+        const float at_target = target < 0 ? 0 : z[target];
+        const softmax_sum s = sum_of_thread(z, a.V, fast);
+        const float top = block_largest(s.top, tops);
+        const double total = block_total(share_of(s, top), totals); /* all threads have read at_target */
+        if (threadIdx.x == 0)
+            a.loss[n] =
+                target < 0 ? 0 : static_cast<float>(log(total) + (static_cast<double>(top) - at_target));
+        if (!a.grad)
+            continue;
+        const float scale = *a.grad_scale, factor = static_cast<float>(1 / total);
+        for (size_t i = 4 * threadIdx.x; i < a.V; i += 4 * THREADS) {
+            const float4 v = logits4(z, i, a.V, fast);
+            const float each[4] = { v.x, v.y, v.z, v.w };
+            float g[4];
+#pragma unroll
+            for (unsigned k = 0; k < 4; k++) {
+                const float p =
+                    expf(each[k] - top) * factor - (i + k == static_cast<size_t>(target) ? 1.0f : 0.0f);
+                g[k] = target < 0 ? 0 : scale * p;
+            }
+            store_row4(z, i, a.V, fast, make_float4(g[0], g[1], g[2], g[3]));
+        }
+    }
+}
+
+KERNEL(loss_fold, 256, struct loss_fold_args)
+{
+    SHARED(float, tops, WARPS);
+    SHARED(double, totals, WARPS);
+    const bool fast = a.n % 4 == 0 && aligned16(a.z);
+    for (size_t n = blockIdx.x; n < a.N; n += gridDim.x) {
+        const float *z = a.z + n * a.n;
+        const float before = a.first ? a.top[n] : -INFINITY;
+        const double total_before = a.first ? a.total[n] : 0;
+        const softmax_sum s = sum_of_thread(z, a.n, fast);
+        const float top = fmaxf(before, block_largest(s.top, tops));
+        double total = block_total(share_of(s, top), totals); /* all threads have read what was before */
+        if (threadIdx.x != 0)
+            continue;
+        if (a.first)
+            total += total_before * exp(static_cast<double>(before) - top);
+        a.top[n] = top;
+        a.total[n] = total;
+        const int32_t target = a.targets[n];
+        const size_t column = static_cast<size_t>(target) - a.first;
+        if (target >= 0 && static_cast<size_t>(target) >= a.first && column < a.n)
+            a.at_target[n] = z[column];
+        if (a.loss)
+            a.loss[n] =
+                target < 0 ? 0 : static_cast<float>(log(total) + (static_cast<double>(top) - a.at_target[n]));
+    }
+}
+
+KERNEL(loss_grad, 256, struct loss_grad_args)
+{
+    const bool fast = a.n % 4 == 0 && aligned16(a.z) && aligned8(a.dz);
+    const float scale = *a.grad_scale;
+    for (size_t n = blockIdx.x; n < a.N; n += gridDim.x) {
+        const float *z = a.z + n * a.n, top = a.top[n];
+        const int32_t target = a.targets[n];
+        const float factor = static_cast<float>(1 / a.total[n]);
+        for (size_t i = 4 * threadIdx.x; i < a.n; i += 4 * THREADS) {
+            const float4 v = logits4(z, i, a.n, fast);
+            const float each[4] = { v.x, v.y, v.z, v.w };
+            float g[4];
+#pragma unroll
+            for (unsigned k = 0; k < 4; k++) {
+                const bool is_target = a.first + i + k == static_cast<size_t>(target);
+                const float p = expf(each[k] - top) * factor - (is_target ? 1.0f : 0.0f);
+                g[k] = target < 0 ? 0 : scale * p;
+            }
+            store_row4_bf16(a.dz + n * a.n, i, a.n, fast, make_float4(g[0], g[1], g[2], g[3]));
+        }
+    }
+}
+
+/* With t = z - top: entropy = log sum exp t - sum t exp t / sum exp t. */
+KERNEL(rank, 256, struct rank_args)
+{
+    SHARED(float, tops, WARPS);
+    SHARED(double, totals, WARPS);
+    for (size_t n = blockIdx.x; n < a.N; n += gridDim.x) {
+        const float *z = a.z + n * a.V;
+        const int32_t target = a.targets[n];
+        const float at_target = target < 0 ? 0 : z[target];
+        double above = 0;
+        float top = -INFINITY;
+        for (size_t i = threadIdx.x; i < a.V; i += THREADS) {
+            const bool earlier = z[i] == at_target && i < static_cast<size_t>(target);
+            above += z[i] > at_target || earlier ? 1 : 0;
+            top = fmaxf(top, z[i]);
+        }
+        above = block_total(above, totals);
+        if (threadIdx.x == 0)
+            a.rank[n] = target < 0 ? -1 : static_cast<int32_t>(above);
+        if (!a.entropy)
+            continue;
+        top = block_largest(top, tops);
+        double total = 0, weighted = 0;
+        for (size_t i = threadIdx.x; i < a.V; i += THREADS) {
+            const float t = z[i] - top, p = expf(t);
+            total += p;
+            weighted += static_cast<double>(t) * p;
+        }
+        total = block_total(total, totals);
+        weighted = block_total(weighted, totals);
+        if (threadIdx.x == 0)
+            a.entropy[n] = static_cast<float>(log(total) - weighted / total);
+    }
+}
