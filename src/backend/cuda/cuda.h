@@ -176,7 +176,13 @@ void cuda_synchronize(void *ctx);
     OP(streams_fold_fwd, streams_fold_args)                                                                  \
     OP(streams_fold_bwd, streams_fold_grad_args)                                                             \
     OP(streams_write_fwd, streams_write_args)                                                                \
-    OP(streams_write_bwd, streams_write_grad_args)
+    OP(streams_write_bwd, streams_write_grad_args)                                                           \
+    OP(hyper_fwd, hyper_args)                                                                                \
+    OP(hyper_bwd, hyper_grad_args)                                                                           \
+    OP(mhc_fwd, mhc_args)                                                                                    \
+    OP(mhc_bwd, mhc_grad_args)                                                                               \
+    OP(pool_fwd, pool_args)                                                                                  \
+    OP(pool_bwd, pool_grad_args)
 
 #define CUDA_DECLARE(name, args) void cuda_##name(void *ctx, const struct args *a);
 CUDA_OPS(CUDA_DECLARE)

@@ -1,4 +1,4 @@
-/* The delta rule. */
+/* The delta rule, and pooling of its state. */
 #include "backend/cuda/cuda.h"
 
 enum { MOST_SHARED = 48 << 10 }; /* bytes of a block that need no request */
@@ -49,4 +49,31 @@ void cuda_delta_bwd(void *ctx, const struct ddl_delta_grad_args *a)
     if (a->N)
         cuda_launch_threads(d, s.held ? CUDA_delta_bwd : CUDA_delta_bwd_long, cuda_blocks(d, a->N, 1),
                             s.threads, s.shared, &(struct cuda_delta_grad){ *a, s.staged });
+}
+
+/* Pooling has no state in registers. */
+static size_t pool_shared(const struct shape *s, size_t c)
+{
+    return (8 * s->threads + 2 * c) * sizeof(float);
+}
+
+void cuda_pool_fwd(void *ctx, const struct pool_args *a)
+{
+    struct cuda_device *d = ctx;
+    struct shape s = shape_of(a->d, a->c);
+    if (a->N)
+        cuda_launch_threads(d, CUDA_pool_fwd, cuda_blocks(d, a->N, 1), s.threads, pool_shared(&s, a->c), a);
+}
+
+void cuda_pool_bwd(void *ctx, const struct pool_grad_args *a)
+{
+    struct cuda_device *d = ctx;
+    struct shape s = shape_of(a->d, a->c);
+    if (a->N == 0)
+        return;
+    size_t blocks = a->w_a ? cuda_row_blocks(d, a->N, 1, a->d) : cuda_blocks(d, a->N, 1);
+    cuda_launch_threads(d, CUDA_pool_bwd, blocks, s.threads, pool_shared(&s, a->c),
+                        &(struct cuda_pool_grad){ *a, d->scratch });
+    if (a->w_a)
+        cuda_add_columns(d, blocks, a->d, a->dw_a);
 }

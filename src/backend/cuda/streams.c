@@ -48,3 +48,83 @@ void cuda_depth_bwd(void *ctx, const struct depth_grad_args *a)
                 &(struct cuda_depth_grad){ *a, d->scratch });
     cuda_add_columns(d, blocks, width, a->dq);
 }
+
+/* t and rstd, without the factor rstd in t. */
+static void products(struct cuda_device *d, const struct cuda_streams_products *a)
+{
+    cuda_launch(d, CUDA_streams_products, cuda_blocks(d, a->rows, CUDA_PRODUCT_ROWS), 0, a);
+}
+
+/* dx += dz W and dW = dz^T x, of rows of `width` numbers. The sums of dz itself, which are those of a bias,
+ * go nowhere. */
+static void products_bwd(struct cuda_device *d, size_t rows, size_t outputs, size_t width, const float *x,
+                         const float *W, const float *dz, float *dx, float *dW)
+{
+    const struct cuda_project_grad arguments = {
+        { .N = rows, .d = width, .c = outputs, .x = x, .W = W, .y = dz, .dy = dz, .dx = dx }, d->scratch
+    };
+    size_t across = width / (4 * THREADS) + (width % (4 * THREADS) != 0), count = outputs * width;
+    size_t blocks = cuda_row_blocks(d, rows, across, count + outputs);
+    cuda_zero(d, dW, count * sizeof *dW);
+    cuda_launch(d, CUDA_project_bwd, blocks * across, 0, &arguments);
+    cuda_add_part(d, blocks, count + outputs, 0, count, dW);
+}
+
+void cuda_hyper_fwd(void *ctx, const struct hyper_args *a)
+{
+    struct cuda_device *d = ctx;
+    if (a->N == 0)
+        return;
+    if (a->Wf)
+        products(d, &(struct cuda_streams_products){ a->N * a->n, a->n + 2, a->d, a->eps, a->X, a->Wf, a->t,
+                                                     a->rstd });
+    cuda_launch(d, CUDA_hyper_fwd, cuda_blocks(d, a->N, 1), 0, a);
+}
+
+void cuda_hyper_bwd(void *ctx, const struct hyper_grad_args *a)
+{
+    struct cuda_device *d = ctx;
+    size_t n = a->n, out = n + 2, width = n * out + 2;
+    if (a->N == 0) {
+        if (a->Wf)
+            cuda_zero(d, a->dWf, out * a->d * sizeof *a->dWf);
+        return;
+    }
+    size_t blocks = cuda_row_blocks(d, a->N, 1, width);
+    cuda_launch(d, CUDA_hyper_bwd, blocks, 0, &(struct cuda_hyper_grad){ *a, d->scratch });
+    cuda_add_part(d, blocks, width, 0, n * (n + 1), a->dalpha);
+    cuda_add_part(d, blocks, width, n * (n + 1), n, a->dbeta);
+    if (!a->Wf)
+        return;
+    cuda_add_part(d, blocks, width, n * out, 1, a->da);
+    cuda_add_part(d, blocks, width, n * out + 1, 1, a->de);
+    products_bwd(d, a->N * n, out, a->d, a->X, a->Wf, a->dz, a->dX, a->dWf);
+}
+
+void cuda_mhc_fwd(void *ctx, const struct mhc_args *a)
+{
+    struct cuda_device *d = ctx;
+    if (a->N == 0)
+        return;
+    products(d, &(struct cuda_streams_products){ a->N, a->n * (a->n + 2), a->n * a->d, a->eps, a->X, a->Wf,
+                                                 a->t, a->rstd });
+    cuda_launch(d, CUDA_mhc_fwd, cuda_blocks(d, a->N, 1), 0, a);
+}
+
+void cuda_mhc_bwd(void *ctx, const struct mhc_grad_args *a)
+{
+    struct cuda_device *d = ctx;
+    size_t n = a->n, out = n * (n + 2), width = out + 3;
+    if (a->N == 0) {
+        cuda_zero(d, a->dWf, out * n * a->d * sizeof *a->dWf);
+        return;
+    }
+    size_t blocks = cuda_row_blocks(d, a->N, 1, width);
+    cuda_launch(d, CUDA_mhc_bwd, blocks, 2 * a->iterations * n * sizeof(double),
+                &(struct cuda_mhc_grad){ *a, d->scratch });
+    for (size_t part = 0; part < 3; part++) {
+        cuda_add_part(d, blocks, width, part * n, part < 2 ? n : n * n, a->dbias[part]);
+        cuda_add_part(d, blocks, width, out + part, 1, a->dscale[part]);
+    }
+    products_bwd(d, a->N, out, n * a->d, a->X, a->Wf, a->dz, a->dX, a->dWf);
+}

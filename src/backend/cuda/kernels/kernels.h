@@ -7,7 +7,8 @@
 
 /* clang-format off */
 #define CUDA_FILES(F) F(rows) F(products) F(q8) F(loss) F(norms) F(swiglu) F(elementwise) F(optim) \
-    F(attention) F(attention_mma) F(rope) F(delta) F(residual) F(compress) F(project) F(depth) F(streams)
+    F(attention) F(attention_mma) F(rope) F(delta) F(residual) F(compress) F(project) F(depth) F(streams) \
+    F(hyper) F(pool)
 #define CUDA_KERNELS(K) \
     K(rows,   copy,          256) \
     K(rows,   copy_in_order, 256) \
@@ -101,7 +102,14 @@
     K(streams, streams_fold_fwd, 128) \
     K(streams, streams_fold_bwd, 128) \
     K(streams, streams_write_fwd, 128) \
-    K(streams, streams_write_bwd, 128)
+    K(streams, streams_write_bwd, 128) \
+    K(hyper, streams_products, 128) \
+    K(hyper, hyper_fwd,     128) \
+    K(hyper, hyper_bwd,     128) \
+    K(hyper, mhc_fwd,       128) \
+    K(hyper, mhc_bwd,       128) \
+    K(pool, pool_fwd,       512) \
+    K(pool, pool_bwd,       512)
 /* clang-format on */
 
 /* Sums over rows have two stages: blocks write partial sums (blocks, width), and add_columns adds them to y
@@ -205,6 +213,29 @@ struct cuda_init_state_grad {
 struct cuda_compress_grad {
     struct compress_grad_args op;
     float *partial;
+};
+
+/* Products of rows of `width` numbers with `outputs` weight rows, and the rows' rsqrt(mean square + eps). */
+struct cuda_streams_products {
+    size_t rows, outputs, width;
+    float eps;
+    const float *x, *W; /* (rows, width), (outputs, width) */
+    float *t, *rstd;    /* (rows, outputs), (rows)         */
+};
+
+struct cuda_hyper_grad {
+    struct hyper_grad_args op;
+    float *partial; /* (grid, n (n + 2) + 2) of dalpha, dbeta, da and de */
+};
+
+struct cuda_mhc_grad {
+    struct mhc_grad_args op;
+    float *partial; /* (grid, n (n + 2) + 3) of dbias and dscale */
+};
+
+struct cuda_pool_grad {
+    struct pool_grad_args op;
+    float *partial; /* (grid, d) of dw_a; not used without w_a */
 };
 
 struct cuda_project_grad {

@@ -1,0 +1,338 @@
+/* Mixing weights of hyper-connections: from products of the state with a few weight rows (hyper: of each
+ * stream; mhc: of the whole state), one block a token. n <= MOST streams, so MIXES weights at most. */
+#include "backend/cuda/kernels/columns.cuh"
+#include "backend/cuda/kernels/kernels.h"
+#include "backend/cuda/kernels/products.cuh"
+
+enum { THREADS = 128, WARPS = THREADS / 32, MOST = DDL_MAX_STREAMS, MIXES = MOST * (MOST + 2) };
+
+/* t = x W^T without its factor, and rstd = rsqrt(mean(x^2) + eps), of each row. */
+KERNEL(streams_products, 128, struct cuda_streams_products)
+{
+    row_products(
+        a.rows, a.outputs, a.width, a.x, a.W,
+        [&](size_t row, size_t o, float product) { a.t[row * a.outputs + o] = product; },
+        [&](size_t row, float squares) {
+            a.rstd[row] = 1.0f / sqrtf(squares / static_cast<float>(a.width) + a.eps);
+        });
+}
+
+/* x_in = sum_j r_j X_:j of a token; r in shared memory. */
+__device__ inline void read_streams(float *x_in, const float *X, const float *r, size_t n, size_t d,
+                                    bool fast)
+{
+    EACH_FOUR(i, d)
+    {
+        float4 sum = splat4(0);
+        for (size_t j = 0; j < n; j++)
+            sum = fma4(splat4(r[j]), load_row4(X + j * d, i, d, fast), sum);
+        store_row4(x_in, i, d, fast, sum);
+    }
+}
+
+/* sums[j] = dx_in . X_:j of a token, in shared memory after a barrier. */
+__device__ inline void read_streams_bwd(float *sums, float *parts, const float *dx_in, const float *X,
+                                        size_t n, size_t d, bool fast)
+{
+    float own[MOST] = {};
+    EACH_FOUR(i, d)
+    {
+        const float4 dx = load_row4(dx_in, i, d, fast);
+#pragma unroll
+        for (unsigned j = 0; j < MOST; j++)
+            if (j < n)
+                own[j] += dot4(dx, load_row4(X + j * d, i, d, fast));
+    }
+#pragma unroll
+    for (unsigned j = 0; j < MOST; j++) {
+        const float sum = j < n ? warp_sum(own[j]) : 0;
+        if (threadIdx.x % 32 == 0)
+            parts[threadIdx.x / 32 * MOST + j] = sum;
+    }
+    __syncthreads();
+    if (threadIdx.x < n) {
+        float sum = 0;
+        for (unsigned warp = 0; warp < WARPS; warp++)
+            sum += parts[warp * MOST + threadIdx.x];
+        sums[threadIdx.x] = sum;
+    }
+    __syncthreads();
+}
+
+/* The gradient of a token's state, in place: dX_:j = sum_k M_kj G_:k + r_j dx_in - by_j X_:j. With a
+ * projection, dz W is added after it. */
+__device__ inline void state_bwd(float *dX, const float *X, const float *w, const float *dx_in,
+                                 const float *by, size_t n, size_t d, bool fast)
+{
+    const float *r = w, *M = w + 2 * n;
+    EACH_FOUR(i, d)
+    {
+        float4 G[MOST];
+#pragma unroll
+        for (unsigned k = 0; k < MOST; k++)
+            G[k] = k < n ? load_row4(dX + k * d, i, d, fast) : splat4(0);
+        const float4 dx = load_row4(dx_in, i, d, fast);
+        for (size_t j = 0; j < n; j++) {
+            float4 next = scale4(dx, r[j]);
+#pragma unroll
+            for (unsigned k = 0; k < MOST; k++)
+                if (k < n)
+                    next = fma4(splat4(M[k * n + j]), G[k], next);
+            if (by)
+                next = fma4(splat4(-by[j]), load_row4(X + j * d, i, d, fast), next);
+            store_row4(dX + j * d, i, d, fast, next);
+        }
+    }
+}
+
+/* ---- hyper-connections: thread j (n + 2) + o has weight o of stream j ---- */
+
+KERNEL(hyper_fwd, 128, struct hyper_args)
+{
+    SHARED(float, reads, MOST);
+    const unsigned n = static_cast<unsigned>(a.n), out = n + 2, j = threadIdx.x / out, o = threadIdx.x % out;
+    const bool fast = a.d % 4 == 0 && aligned16(a.X, a.x_in);
+    for (size_t token = blockIdx.x; token < a.N; token += gridDim.x) {
+        float *w = a.w + token * n * out;
+        __syncthreads(); /* the last token's weights are still read */
+        if (j < n) {
+            float x = o < n + 1 ? a.alpha[j * (n + 1) + o] : a.beta[j];
+            if (a.Wf) {
+                float *t = a.t + (token * n + j) * out + o;
+                *t *= a.rstd[token * n + j];
+                x += (o < n + 1 ? *a.a : *a.e) * tanhf(*t);
+            }
+            const unsigned k = o - 1; /* of M_kj */
+            if (o == 0)
+                w[j] = reads[j] = x;
+            else if (o == n + 1)
+                w[n + j] = x;
+            else
+                w[2 * n + k * n + j] = a.identity ? (k == j ? 1.0f : 0.0f) : x;
+        }
+        __syncthreads();
+        read_streams(a.x_in + token * a.d, a.X + token * n * a.d, reads, n, a.d, fast);
+    }
+}
+
+/* Partial sums of each block: dalpha (n (n + 1)), dbeta (n), da, de. */
+KERNEL(hyper_bwd, 128, struct cuda_hyper_grad)
+{
+    SHARED(float, reads, MOST);
+    SHARED(float, parts, WARPS *MOST);
+    SHARED(float, by, MOST);
+    SHARED(float, terms, MIXES);
+    SHARED(float, factors, MIXES);
+    const struct hyper_grad_args &op = a.op;
+    const unsigned n = static_cast<unsigned>(op.n), out = n + 2, j = threadIdx.x / out, o = threadIdx.x % out;
+    const bool fast = op.d % 4 == 0 && aligned16(op.X, op.dx_in, op.dX);
+    float dstatic = 0, dfactor = 0;
+    for (size_t token = blockIdx.x; token < op.N; token += gridDim.x) {
+        const float *X = op.X + token * n * op.d, *dw = op.dw + token * n * out;
+        read_streams_bwd(reads, parts, op.dx_in + token * op.d, X, n, op.d, fast);
+        if (j < n) {
+            const float grad = o == 0 ? reads[j] : o == n + 1 ? dw[n + j] : dw[2 * n + (o - 1) * n + j];
+            dstatic += grad;
+            if (op.Wf) {
+                const size_t at = (token * n + j) * out + o;
+                const float value = tanhf(op.t[at]), rstd = op.rstd[token * n + j];
+                dfactor += grad * value;
+                const float dz = grad * (o < n + 1 ? *op.a : *op.e) * (1 - value * value) * rstd;
+                op.dz[at] = dz;
+                terms[threadIdx.x] = dz * op.t[at] * rstd / static_cast<float>(op.d);
+            }
+        }
+        __syncthreads();
+        if (op.Wf && threadIdx.x < n) {
+            float sum = 0;
+            for (unsigned i = 0; i < out; i++)
+                sum += terms[threadIdx.x * out + i];
+            by[threadIdx.x] = sum;
+        }
+        __syncthreads();
+        state_bwd(op.dX + token * n * op.d, X, op.w + token * n * out, op.dx_in + token * op.d,
+                  op.Wf ? by : nullptr, n, op.d, fast);
+        __syncthreads();
+    }
+    float *partial = a.partial + blockIdx.x * (n * out + 2);
+    if (j < n) {
+        partial[o < n + 1 ? j * (n + 1) + o : n * (n + 1) + j] = dstatic;
+        factors[threadIdx.x] = dfactor;
+    }
+    __syncthreads();
+    if (threadIdx.x < 2) { /* da, de */
+        float sum = 0;
+        for (unsigned i = 0; i < n * out; i++)
+            sum += (i % out == n + 1) == (threadIdx.x == 1) ? factors[i] : 0;
+        partial[n * out + threadIdx.x] = sum;
+    }
+}
+
+/* ---- manifold-constrained hyper-connections: thread p has weight p ---- */
+
+/* Of thread p's weight: 0: reading, 1: writing, 2: mixing. */
+__device__ inline unsigned part_of(unsigned p, unsigned n)
+{
+    return p < n ? 0 : p < 2 * n ? 1 : 2;
+}
+
+__device__ inline const float *part(const float *const *list, unsigned i)
+{
+    return i == 0 ? list[0] : i == 1 ? list[1] : list[2];
+}
+
+/* Sinkhorn's algorithm on M (n, n) in shared memory, in double, by the first n threads of the first warp; all
+ * threads of the warp call it. `sums` (iterations, 2, n), of columns and of rows, or NULL. */
+__device__ inline void sinkhorn(unsigned n, unsigned iterations, double *M, double *sums)
+{
+    const unsigned i = threadIdx.x;
+    if (i < n) {
+        double top = M[i];
+        for (unsigned k = 1; k < n; k++)
+            top = M[k * n + i] > top ? M[k * n + i] : top;
+        for (unsigned k = 0; k < n; k++)
+            M[k * n + i] = exp(M[k * n + i] - top);
+    }
+    for (unsigned step = 0; step < 2 * iterations; step++) {
+        double *line = step % 2 == 0 ? M + i : M + i * n;
+        const unsigned apart = step % 2 == 0 ? n : 1;
+        __syncwarp();
+        if (i < n) {
+            double sum = 0;
+            for (unsigned k = 0; k < n; k++)
+                sum += line[k * apart];
+            for (unsigned k = 0; k < n; k++)
+                line[k * apart] /= sum;
+            if (sums)
+                sums[step * n + i] = sum;
+        }
+    }
+    __syncwarp();
+}
+
+/* From the result M and its gradient dM to the gradient before the exponential; M is taken back step by step.
+ */
+__device__ inline void sinkhorn_bwd(unsigned n, unsigned iterations, double *M, double *dM,
+                                    const double *sums)
+{
+    const unsigned i = threadIdx.x;
+    for (unsigned step = 2 * iterations; step-- > 0;) {
+        const unsigned begin = step % 2 == 0 ? i : i * n, apart = step % 2 == 0 ? n : 1;
+        __syncwarp();
+        if (i < n) {
+            double along = 0;
+            for (unsigned k = 0; k < n; k++)
+                along += dM[begin + k * apart] * M[begin + k * apart];
+            for (unsigned k = 0; k < n; k++) {
+                dM[begin + k * apart] = (dM[begin + k * apart] - along) / sums[step * n + i];
+                M[begin + k * apart] *= sums[step * n + i];
+            }
+        }
+    }
+    __syncwarp();
+}
+
+__device__ inline double sigmoid(double x)
+{
+    return 1 / (1 + exp(-x));
+}
+
+KERNEL(mhc_fwd, 128, struct mhc_args)
+{
+    SHARED(float, reads, MOST);
+    SHARED(double, M, MOST *MOST);
+    const unsigned n = static_cast<unsigned>(a.n), out = n * (n + 2), p = threadIdx.x, kind = part_of(p, n);
+    const bool fast = a.d % 4 == 0 && aligned16(a.X, a.x_in);
+    for (size_t token = blockIdx.x; token < a.N; token += gridDim.x) {
+        float *w = a.w + token * out;
+        __syncthreads(); /* the last token's weights are still read */
+        if (p < out) {
+            float *t = a.t + token * out + p;
+            *t *= a.rstd[token];
+            const double z = static_cast<double>(*part(a.scale, kind)) * static_cast<double>(*t) +
+                             static_cast<double>(part(a.bias, kind)[p - kind * n]);
+            if (kind == 0)
+                w[p] = reads[p] = static_cast<float>(sigmoid(z));
+            else if (kind == 1)
+                w[p] = static_cast<float>(2 * sigmoid(z));
+            else
+                M[p - 2 * n] = z;
+        }
+        __syncthreads();
+        if (p < 32)
+            sinkhorn(n, static_cast<unsigned>(a.iterations), M, nullptr);
+        __syncthreads();
+        for (unsigned i = p; i < n * n; i += THREADS)
+            w[2 * n + i] = a.identity ? (i % (n + 1) == 0 ? 1.0f : 0.0f) : static_cast<float>(M[i]);
+        read_streams(a.x_in + token * a.d, a.X + token * n * a.d, reads, n, a.d, fast);
+    }
+}
+
+/* Partial sums of each block: dbias (n (n + 2)), dscale (3). Dynamic shared memory: (iterations, 2, n). */
+KERNEL(mhc_bwd, 128, struct cuda_mhc_grad)
+{
+    SHARED(float, reads, MOST);
+    SHARED(float, parts, WARPS *MOST);
+    SHARED(double, M, MOST *MOST);
+    SHARED(double, dM, MOST *MOST);
+    SHARED(float, terms, MIXES);
+    SHARED(float, by, MOST);
+    DYNAMIC_SHARED(double, sums);
+    const struct mhc_grad_args &op = a.op;
+    const unsigned n = static_cast<unsigned>(op.n), out = n * (n + 2), p = threadIdx.x, kind = part_of(p, n);
+    const bool fast = op.d % 4 == 0 && aligned16(op.X, op.dx_in, op.dX);
+    float dbias = 0, dscale = 0;
+    for (size_t token = blockIdx.x; token < op.N; token += gridDim.x) {
+        const float *X = op.X + token * n * op.d;
+        const float t = p < out ? op.t[token * out + p] : 0, rstd = op.rstd[token];
+        const float scale = p < out ? *part(op.scale, kind) : 0;
+        double z = 0;
+        read_streams_bwd(reads, parts, op.dx_in + token * op.d, X, n, op.d, fast);
+        if (p < out)
+            z = static_cast<double>(scale) * static_cast<double>(t) +
+                static_cast<double>(part(op.bias, kind)[p - kind * n]);
+        if (p < out && kind == 2) {
+            M[p - 2 * n] = z;
+            dM[p - 2 * n] = static_cast<double>(op.dw[token * out + p]);
+        }
+        __syncthreads();
+        if (p < 32) {
+            sinkhorn(n, static_cast<unsigned>(op.iterations), M, sums);
+            sinkhorn_bwd(n, static_cast<unsigned>(op.iterations), M, dM, sums);
+        }
+        __syncthreads();
+        if (p < out) {
+            const double s = sigmoid(z), grad = kind == 2   ? dM[p - 2 * n] * M[p - 2 * n]
+                                                : kind == 1 ? static_cast<double>(op.dw[token * out + p])
+                                                            : static_cast<double>(reads[p]);
+            const float dz = static_cast<float>(kind == 2 ? grad : (kind == 0 ? 1 : 2) * grad * s * (1 - s));
+            dbias += dz;
+            dscale += dz * t;
+            op.dz[token * out + p] = dz * scale * rstd;
+            terms[p] = dz * scale * rstd * t * rstd / static_cast<float>(n * op.d);
+        }
+        __syncthreads();
+        if (p < n) {
+            float sum = 0;
+            for (unsigned i = 0; i < out; i++)
+                sum += terms[i];
+            by[p] = sum;
+        }
+        __syncthreads();
+        state_bwd(op.dX + token * n * op.d, X, op.w + token * out, op.dx_in + token * op.d, by, n, op.d,
+                  fast);
+        __syncthreads();
+    }
+    float *partial = a.partial + blockIdx.x * (out + 3);
+    if (p < out) {
+        partial[p] = dbias;
+        terms[p] = dscale;
+    }
+    __syncthreads();
+    if (p < 3) {
+        float sum = 0;
+        for (unsigned i = 0; i < out; i++)
+            sum += part_of(i, n) == p ? terms[i] : 0;
+        partial[out + p] = sum;
+    }
+}
