@@ -26,6 +26,7 @@ static const struct {
     /* abbreviations and words */
     { "data build --val-frac 0.1", "did you mean '--val-fraction'?\n" },
     { "data info x --voc 3", "did you mean '--vocab'?\n" },
+    { "data synthetic pointer --hop 3", "did you mean '--hops'?\n" },
     { "train --num-heads 4", "did you mean '--num-attention-heads'?\n" },
     { "train --heads 4", "did you mean '--num-attention-heads'?\n" },
     { "train --layers 4", "did you mean '--num-hidden-layers'?\n" },
