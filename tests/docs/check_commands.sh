@@ -37,6 +37,9 @@ python3 python/study_tables.py mixing runs/rivals-cpu|needs the runs of a study
 python3 python/study_tables.py forces runs/rivals-cpu|needs the runs of a study
 sh bench/models.sh|needs an idle machine
 ./dev build|builds the program under test
+cmake --preset release -DDDL_CUDA=AUTO|builds the program under test
+./dev cuda-sim|builds the program under test
+ddl verify --ops --backend cuda|needs a GPU
 ./dev wheel|needs packages from PyPI
 pip install ./python|changes the Python that runs it
 hf download|downloads 30 GB

@@ -1,8 +1,9 @@
 #define _GNU_SOURCE /* dladdr */
 #include "backend/cuda/cublaslt.h"
 
+#include "base/pattern.h"
+
 #include <dlfcn.h>
-#include <glob.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,18 +14,23 @@
 static struct cuda_cublaslt cublaslt;
 static bool is_loaded;
 
-/* The first library of the nvidia packages of a folder of Python packages, which may contain wildcards. */
+static ddl_status open_first(void *user, const char *path, struct ddl_error *err)
+{
+    void **library = user;
+    (void)err;
+    if (!*library)
+        *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    return DDL_OK;
+}
+
+/* A library of the nvidia packages of a folder of Python packages, which may contain wildcards. */
 static void *in_packages(const char *folder)
 {
     char pattern[PATH_MAX];
-    glob_t found = { 0 };
     void *library = NULL;
-    if (snprintf(pattern, sizeof pattern, "%s/nvidia/*/lib/" LIBRARY, folder) < (int)sizeof pattern &&
-        glob(pattern, 0, NULL, &found) == 0) {
-        for (size_t i = 0; !library && i < found.gl_pathc; i++)
-            library = dlopen(found.gl_pathv[i], RTLD_NOW | RTLD_LOCAL);
-        globfree(&found);
-    }
+    struct ddl_error ignored;
+    if (snprintf(pattern, sizeof pattern, "%s/nvidia/*/lib/" LIBRARY, folder) < (int)sizeof pattern)
+        (void)ddl_pattern_walk(pattern, open_first, &library, &ignored);
     return library;
 }
 

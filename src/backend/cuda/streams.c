@@ -55,19 +55,15 @@ static void products(struct cuda_device *d, const struct cuda_streams_products *
     cuda_launch(d, CUDA_streams_products, cuda_blocks(d, a->rows, CUDA_PRODUCT_ROWS), 0, a);
 }
 
-/* dx += dz W and dW = dz^T x, of rows of `width` numbers. The sums of dz itself, which are those of a bias,
- * go nowhere. */
-static void products_bwd(struct cuda_device *d, size_t rows, size_t outputs, size_t width, const float *x,
-                         const float *W, const float *dz, float *dx, float *dW)
+/* dx += dz W and dW = dz^T x, with dz for dy, of N rows of d numbers with c outputs each. The sums of dz,
+ * which would be the gradient of a bias, go nowhere. */
+static void products_bwd(struct cuda_device *d, const struct project_grad_args *a)
 {
-    const struct cuda_project_grad arguments = {
-        { .N = rows, .d = width, .c = outputs, .x = x, .W = W, .y = dz, .dy = dz, .dx = dx }, d->scratch
-    };
-    size_t across = width / (4 * THREADS) + (width % (4 * THREADS) != 0), count = outputs * width;
-    size_t blocks = cuda_row_blocks(d, rows, across, count + outputs);
-    cuda_zero(d, dW, count * sizeof *dW);
-    cuda_launch(d, CUDA_project_bwd, blocks * across, 0, &arguments);
-    cuda_add_part(d, blocks, count + outputs, 0, count, dW);
+    size_t across = a->d / (4 * THREADS) + (a->d % (4 * THREADS) != 0), count = a->c * a->d;
+    size_t blocks = cuda_row_blocks(d, a->N, across, count + a->c);
+    cuda_zero(d, a->dW, count * sizeof *a->dW);
+    cuda_launch(d, CUDA_project_bwd, blocks * across, 0, &(struct cuda_project_grad){ *a, d->scratch });
+    cuda_add_part(d, blocks, count + a->c, 0, count, a->dW);
 }
 
 void cuda_hyper_fwd(void *ctx, const struct hyper_args *a)
@@ -98,7 +94,15 @@ void cuda_hyper_bwd(void *ctx, const struct hyper_grad_args *a)
         return;
     cuda_add_part(d, blocks, width, n * out, 1, a->da);
     cuda_add_part(d, blocks, width, n * out + 1, 1, a->de);
-    products_bwd(d, a->N * n, out, a->d, a->X, a->Wf, a->dz, a->dX, a->dWf);
+    products_bwd(d, &(struct project_grad_args){ .N = a->N * n,
+                                                 .d = a->d,
+                                                 .c = out,
+                                                 .x = a->X,
+                                                 .W = a->Wf,
+                                                 .y = a->dz,
+                                                 .dy = a->dz,
+                                                 .dx = a->dX,
+                                                 .dW = a->dWf });
 }
 
 void cuda_mhc_fwd(void *ctx, const struct mhc_args *a)
@@ -126,5 +130,13 @@ void cuda_mhc_bwd(void *ctx, const struct mhc_grad_args *a)
         cuda_add_part(d, blocks, width, part * n, part < 2 ? n : n * n, a->dbias[part]);
         cuda_add_part(d, blocks, width, out + part, 1, a->dscale[part]);
     }
-    products_bwd(d, a->N, out, n * a->d, a->X, a->Wf, a->dz, a->dX, a->dWf);
+    products_bwd(d, &(struct project_grad_args){ .N = a->N,
+                                                 .d = n * a->d,
+                                                 .c = out,
+                                                 .x = a->X,
+                                                 .W = a->Wf,
+                                                 .y = a->dz,
+                                                 .dy = a->dz,
+                                                 .dx = a->dX,
+                                                 .dW = a->dWf });
 }
