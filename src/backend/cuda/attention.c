@@ -80,7 +80,8 @@ void cuda_attention_bwd(void *ctx, const struct attention_grad_args *a)
                                              cuda_alloc_for_op(d, 2 * rows * a->H * sizeof(float)) };
     if (!arguments.stats)
         return;
-    cuda_launch(d, CUDA_attention_stats, cuda_blocks(d, rows * a->H, WARPS), 0, &arguments);
+    if (grad_fits_mma(a) || a->h > MOST_WIDTH)
+        cuda_launch(d, CUDA_attention_wide_stats, cuda_blocks(d, rows * a->H, WARPS), 0, &arguments);
     if (grad_fits_mma(a)) {
         size_t shared = 2 * (CUDA_MMA_QUERIES + CUDA_MMA_OTHERS) * (a->h + 8) * sizeof *a->q16, blocks;
         arguments.tiles = mma_tiles(a->T);
@@ -93,6 +94,7 @@ void cuda_attention_bwd(void *ctx, const struct attention_grad_args *a)
         cuda_launch(d, CUDA_attention_wide_bwd, wide_blocks(rows, a->H), 0, &arguments);
     } else {
         size_t blocks = a->B * a->H * arguments.tiles;
+        cuda_launch(d, CUDA_attention_stats, blocks, shared_bytes(2, a->h, 0), &arguments);
         cuda_launch(d, CUDA_attention_bwd_q, blocks, shared_bytes(4, a->h, TILE / WARPS), &arguments);
         cuda_launch(d, CUDA_attention_bwd_kv, blocks, shared_bytes(4, a->h, 2 * TILE / WARPS), &arguments);
     }

@@ -48,6 +48,12 @@ __device__ inline unsigned pitch_of(size_t h)
     return (static_cast<unsigned>(h) + 3) / 4 * 4 + 4;
 }
 
+/* The terms of products of rows in their order, which is the same wherever it matters (attention_stats). */
+__device__ inline float add_dot(float sum, float4 x, float4 y)
+{
+    return sum + (x.x * y.x + x.y * y.y + x.z * y.z + x.w * y.w);
+}
+
 /* s[j] = mine[j] . theirs */
 __device__ inline void dots(float s[MINE], const float *mine, const float *theirs, unsigned pitch)
 {
@@ -58,7 +64,7 @@ __device__ inline void dots(float s[MINE], const float *mine, const float *their
 #pragma unroll
         for (unsigned j = 0; j < MINE; j++) {
             const float4 x = load4(mine + j * pitch, i);
-            s[j] += x.x * y.x + x.y * y.y + x.z * y.z + x.w * y.w;
+            s[j] = add_dot(s[j], x, y);
         }
     }
 }
@@ -166,8 +172,30 @@ KERNEL(attention_fwd, 256, struct cuda_attention)
     }
 }
 
-/* A warp for each row of a head. */
+/* dy . y in the order of dots(): where a query sees one key alone, y is v, and the gradient of the score is
+ * exactly 0. */
 KERNEL(attention_stats, 256, struct cuda_attention_grad)
+{
+    const struct attention_grad_args &op = a.op;
+    DYNAMIC_SHARED(float, memory);
+    const unsigned pitch = pitch_of(op.h), row = threadIdx.x;
+    const size_t width = op.H * op.h, first = blockIdx.x % a.tiles * TILE;
+    const size_t head = blockIdx.x / a.tiles % op.H, sequence = blockIdx.x / a.tiles / op.H;
+    const size_t rows = op.T - first < TILE ? op.T - first : TILE, n = sequence * op.T + first;
+    float *dy = memory, *y = dy + TILE * pitch;
+    load_tile(dy, pitch, source_of(op.dy, nullptr, width, op.h), n * width + head * op.h, rows, op.h);
+    load_tile(y, pitch, source_of(op.y, op.y16, width, op.h), n * width + head * op.h, rows, op.h);
+    __syncthreads();
+    if (row >= rows)
+        return;
+    float sum = 0;
+    for (unsigned i = 0; i < pitch - 4; i += 4)
+        sum = add_dot(sum, load4(dy, row * pitch + i), load4(y, row * pitch + i));
+    *stats_of(a, sequence, head, first + row) = make_float2(op.lse[(n + row) * op.H + head], sum);
+}
+
+/* The same in the order of dot_rows(), a warp for each row of a head. */
+KERNEL(attention_wide_stats, 256, struct cuda_attention_grad)
 {
     const struct attention_grad_args &op = a.op;
     const size_t count = op.B * op.T * op.H;

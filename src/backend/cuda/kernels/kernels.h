@@ -47,6 +47,7 @@
     K(optim, adamw,          256) \
     K(attention, attention_fwd,      256) \
     K(attention, attention_stats,    256) \
+    K(attention, attention_wide_stats, 256) \
     K(attention, attention_bwd_q,    256) \
     K(attention, attention_bwd_kv,   256) \
     K(attention, attention_wide_fwd, 256) \
