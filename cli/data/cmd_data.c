@@ -416,7 +416,7 @@ static const struct command data_info_command = {
 const struct command data_command = {
     .name = "data",
     .usage = "build | info | synthetic ...",
-    .about = "convert text to shards of tokens; inspect shards; write synthetic tasks",
+    .about = "make shards of tokens from text or of synthetic tasks; inspect them",
     .actions = (const struct command *const[]){ &data_build_command, &data_info_command,
                                                 &data_synthetic_command, NULL },
     .examples =
