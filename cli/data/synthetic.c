@@ -127,8 +127,7 @@ const struct command data_synthetic_command = {
     .text =
         (const char *const[]){
             "TASK is one of pointer (follow a permutation for h hops), mqar (recall the values of keys),",
-            "permutation (compose permutations), parity (of bits), modular (arithmetic) and reverse "
-            "(symbols).",
+            "permutation (compose permutations), parity (of bits), modular (arithmetic), reverse (symbols).",
             "Masks count the answers, in groups by the number of hops or steps: ddl eval --groups prints the",
             "accuracy of each. No problem is in both the training and the validation sequences. docs/data.md",
             "describes the tasks and what they test.", NULL },

@@ -155,13 +155,13 @@ static ddl_status hold_out_end(struct merge *m, struct ddl_error *err)
     if (share == 0 || share == 1 || (r->documents[0] > 0 && r->documents[1] > 0))
         return DDL_OK;
     if (b->config->input.prompt_key[0]) {
+        const unsigned long long all = r->documents[0] + r->documents[1];
         b->worthless = true;
         return ddl_error_set(
             err, DDL_E_FORMAT,
             "val_fraction: %g selects %s of %llu documents for validation, and a prompt and its "
             "response are not divided: expected another fraction or more documents",
-            share, r->documents[DDL_SPLIT_VAL] ? "all" : "none",
-            (unsigned long long)(r->documents[0] + r->documents[1]));
+            share, r->documents[DDL_SPLIT_VAL] ? "all" : "none", all);
     }
     ddl_status status = ddl_hold_out_end(&h, err);
     b->worthless = status == DDL_E_FORMAT;

@@ -226,11 +226,9 @@ static ddl_status write_split(struct writer *w, bool val, struct ddl_synthetic *
         status = make_sequence(w, s, err);
         if (!status)
             status = append(w, s, err);
-        if (!status && w->progress && i % 256 == 0 &&
-            w->progress(w->user, before + i, c->sequences + c->val_sequences))
-            status = ddl_error_set(err, DDL_E_INTERRUPTED, "stopped after %llu of %llu sequences",
-                                   (unsigned long long)(before + i),
-                                   (unsigned long long)(c->sequences + c->val_sequences));
+        const unsigned long long done = before + i, all = c->sequences + c->val_sequences;
+        if (!status && w->progress && i % 256 == 0 && w->progress(w->user, done, all))
+            status = ddl_error_set(err, DDL_E_INTERRUPTED, "stopped after %llu of %llu sequences", done, all);
     }
     return status;
 }

@@ -150,7 +150,7 @@ static void choose(struct cuda_device *d, struct planned *p)
         cublasStatus_t status = library->heuristic(d->products->handle, p->desc, p->b, p->a, p->c, p->c,
                                                    preference, 1, &result, &found);
         if (status != CUBLAS_STATUS_NOT_SUPPORTED)
-            done = note(d, status, "cublasLtMatmulAlgoGetHeuristic");
+            (void)note(d, status, "cublasLtMatmulAlgoGetHeuristic");
         p->has_algorithm = !status && found == 1 && !result.state && result.workspaceSize <= CUDA_WORKSPACE;
     }
     if (p->has_algorithm)

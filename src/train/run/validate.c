@@ -96,9 +96,8 @@ ddl_status ddl_validation_run(const struct ddl_validation *v, const struct ddl_v
         }
     }
     if (counted == 0)
-        return ddl_error_set(err, DDL_E_FORMAT,
-                             "val_data: the masks count none of the %llu validation tokens",
-                             (unsigned long long)(v->n * v->seq));
+        return ddl_error_set(err, DDL_E_FORMAT, "val_data: the masks count none of the %zu validation tokens",
+                             v->n * v->seq);
     out->loss = sum / (double)counted;
     return DDL_OK;
 }
