@@ -10,15 +10,10 @@ static size_t shared_bytes(size_t tiles, size_t h, size_t weights)
     return (tiles * TILE * pitch + weights * THREADS) * sizeof(float);
 }
 
-static size_t tiles_of(size_t rows)
-{
-    return rows / TILE + (rows % TILE != 0);
-}
-
 /* Blocks of the kernels for wide heads. */
 static size_t wide_blocks(size_t rows, size_t H)
 {
-    return (rows / WARPS + (rows % WARPS != 0)) * H;
+    return cuda_parts(rows, WARPS) * H;
 }
 
 /* Whether 16 bytes can be copied at a time from each of the rows. */
@@ -43,11 +38,6 @@ static bool grad_fits_mma(const struct attention_grad_args *a)
            is_aligned(a->dk16, a->dk_stride, 0) && is_aligned(a->dv16, a->dv_stride, 0);
 }
 
-static size_t mma_tiles(size_t rows)
-{
-    return rows / CUDA_MMA_QUERIES + (rows % CUDA_MMA_QUERIES != 0);
-}
-
 void cuda_attention_fwd(void *ctx, const struct attention_args *a)
 {
     struct cuda_device *d = ctx;
@@ -59,13 +49,13 @@ void cuda_attention_fwd(void *ctx, const struct attention_args *a)
         return;
     }
     if (fits_mma(a)) {
-        const struct cuda_attention arguments = { *a, mma_tiles(rows) };
+        const struct cuda_attention arguments = { *a, cuda_parts(rows, CUDA_MMA_QUERIES) };
         cuda_launch(d, a->h <= 64 ? CUDA_attention_mma_fwd_64 : CUDA_attention_mma_fwd_128,
                     sequences * a->H * arguments.tiles,
                     (CUDA_MMA_QUERIES + 2 * CUDA_MMA_KEYS) * (a->h + 8) * sizeof *a->q16, &arguments);
         return;
     }
-    const struct cuda_attention arguments = { *a, tiles_of(rows) };
+    const struct cuda_attention arguments = { *a, cuda_parts(rows, TILE) };
     cuda_launch(d, CUDA_attention_fwd, sequences * a->H * arguments.tiles,
                 shared_bytes(2, a->h, TILE / WARPS), &arguments);
 }
@@ -76,7 +66,7 @@ void cuda_attention_bwd(void *ctx, const struct attention_grad_args *a)
     size_t rows = a->B * a->T;
     if (rows == 0 || a->H == 0)
         return;
-    struct cuda_attention_grad arguments = { *a, tiles_of(a->T),
+    struct cuda_attention_grad arguments = { *a, cuda_parts(a->T, TILE),
                                              cuda_alloc_for_op(d, 2 * rows * a->H * sizeof(float)) };
     if (!arguments.stats)
         return;
@@ -84,7 +74,7 @@ void cuda_attention_bwd(void *ctx, const struct attention_grad_args *a)
         cuda_launch(d, CUDA_attention_wide_stats, cuda_blocks(d, rows * a->H, WARPS), 0, &arguments);
     if (grad_fits_mma(a)) {
         size_t shared = 2 * (CUDA_MMA_QUERIES + CUDA_MMA_OTHERS) * (a->h + 8) * sizeof *a->q16, blocks;
-        arguments.tiles = mma_tiles(a->T);
+        arguments.tiles = cuda_parts(a->T, CUDA_MMA_QUERIES);
         blocks = a->B * a->H * arguments.tiles;
         cuda_launch(d, a->h <= 64 ? CUDA_attention_mma_bwd_q_64 : CUDA_attention_mma_bwd_q_128, blocks,
                     shared, &arguments);

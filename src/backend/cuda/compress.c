@@ -5,11 +5,6 @@
 
 enum { THREADS = 128, COLUMNS = 4 * THREADS, TILE = 16 };
 
-static size_t across(size_t width)
-{
-    return (width + COLUMNS - 1) / COLUMNS;
-}
-
 void cuda_init_state_fwd(void *ctx, const struct init_state_args *a)
 {
     struct cuda_device *d = ctx;
@@ -27,8 +22,8 @@ void cuda_init_state_bwd(void *ctx, const struct init_state_grad_args *a)
     cuda_launch(d, CUDA_init_state_bwd, cuda_blocks(d, N * a->d, THREADS), 0, a);
     if (!a->w)
         return;
-    size_t rows = cuda_row_blocks(d, N, across(dc), dc * a->K);
-    cuda_launch(d, CUDA_init_state_weights_bwd, rows * across(dc), 0,
+    size_t rows = cuda_row_blocks(d, N, cuda_parts(dc, COLUMNS), dc * a->K);
+    cuda_launch(d, CUDA_init_state_weights_bwd, rows * cuda_parts(dc, COLUMNS), 0,
                 &(struct cuda_init_state_grad){ *a, d->scratch });
     cuda_add_part(d, rows, dc * a->K, 0, dc * a->K, a->dw);
 }
@@ -50,9 +45,9 @@ void cuda_fold_bwd(void *ctx, const struct fold_grad_args *a)
 void cuda_compress_fwd(void *ctx, const struct compress_args *a)
 {
     struct cuda_device *d = ctx;
-    size_t N = a->B * a->T, tiles = (N + TILE - 1) / TILE;
+    size_t N = a->B * a->T, tiles = cuda_parts(N, TILE);
     if (N)
-        cuda_launch(d, CUDA_compress_fwd, cuda_blocks(d, tiles * ((a->d + THREADS - 1) / THREADS), 1), 0, a);
+        cuda_launch(d, CUDA_compress_fwd, cuda_blocks(d, tiles * cuda_parts(a->d, THREADS), 1), 0, a);
 }
 
 void cuda_compress_bwd(void *ctx, const struct compress_grad_args *a)
@@ -62,8 +57,9 @@ void cuda_compress_bwd(void *ctx, const struct compress_grad_args *a)
     cuda_zero(d, a->de, count * sizeof *a->de);
     if (N == 0)
         return;
-    size_t rows = cuda_row_blocks(d, N, across(dc), count);
-    cuda_launch(d, CUDA_compress_bwd, rows * across(dc), 0, &(struct cuda_compress_grad){ *a, d->scratch });
+    size_t rows = cuda_row_blocks(d, N, cuda_parts(dc, COLUMNS), count);
+    cuda_launch(d, CUDA_compress_bwd, rows * cuda_parts(dc, COLUMNS), 0,
+                &(struct cuda_compress_grad){ *a, d->scratch });
     cuda_add_part(d, rows, count, 0, count, a->de);
 }
 
@@ -80,8 +76,9 @@ void cuda_project_bwd(void *ctx, const struct project_grad_args *a)
     size_t count = a->c * a->d, width = count + a->c;
     if (a->N == 0)
         return;
-    size_t rows = cuda_row_blocks(d, a->N, across(a->d), width);
-    cuda_launch(d, CUDA_project_bwd, rows * across(a->d), 0, &(struct cuda_project_grad){ *a, d->scratch });
+    size_t rows = cuda_row_blocks(d, a->N, cuda_parts(a->d, COLUMNS), width);
+    cuda_launch(d, CUDA_project_bwd, rows * cuda_parts(a->d, COLUMNS), 0,
+                &(struct cuda_project_grad){ *a, d->scratch });
     cuda_add_part(d, rows, width, 0, count, a->dW);
     cuda_add_part(d, rows, width, count, a->c, a->db);
 }

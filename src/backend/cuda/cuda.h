@@ -102,90 +102,23 @@ bool cuda_is_done(void *ctx, ddl_event event);
 void cuda_wait(void *ctx, ddl_event event);
 void cuda_synchronize(void *ctx);
 
-/* Ops, by the file of their kernels. */
-#define CUDA_OPS(OP)                                                                                         \
-    OP(copy, copy_args)                                                                                      \
-    OP(copy_bf16, copy_bf16_args)                                                                            \
-    OP(cast_bf16, cast_bf16_args)                                                                            \
-    OP(widen_bf16, widen_bf16_args)                                                                          \
-    OP(fill, fill_args)                                                                                      \
-    OP(rmsnorm_fwd, rmsnorm_args)                                                                            \
-    OP(rmsnorm_bwd, rmsnorm_grad_args)                                                                       \
-    OP(swiglu_fwd, swiglu_args)                                                                              \
-    OP(swiglu_bwd, swiglu_grad_args)                                                                         \
-    OP(tanh_fwd, tanh_args)                                                                                  \
-    OP(tanh_bwd, tanh_grad_args)                                                                             \
-    OP(gelu_fwd, gelu_args)                                                                                  \
-    OP(gelu_bwd, gelu_grad_args)                                                                             \
-    OP(bias_fwd, bias_args)                                                                                  \
-    OP(bias_bwd, bias_grad_args)                                                                             \
-    OP(matmul, matmul_args)                                                                                  \
-    OP(matmul_bf16, matmul_bf16_args)                                                                        \
-    OP(matmul_q8, matmul_q8_args)                                                                            \
-    OP(quantize_q8, quantize_q8_args)                                                                        \
-    OP(dequantize_q8, dequantize_q8_args)                                                                    \
-    OP(gather_q8, gather_q8_args)                                                                            \
-    OP(cross_entropy, cross_entropy_args)                                                                    \
-    OP(loss_fold, loss_fold_args)                                                                            \
-    OP(loss_grad, loss_grad_args)                                                                            \
-    OP(rank, rank_args)                                                                                      \
-    OP(gather, gather_args)                                                                                  \
-    OP(gather_bf16, gather_bf16_args)                                                                        \
-    OP(sum, sum_args)                                                                                        \
-    OP(sum_squares, sum_squares_args)                                                                        \
-    OP(clip, clip_args)                                                                                      \
-    OP(adamw, adamw_args)                                                                                    \
-    OP(attention_fwd, attention_args)                                                                        \
-    OP(attention_bwd, attention_grad_args)                                                                   \
-    OP(rope_fwd, rope_args)                                                                                  \
-    OP(rope_bwd, rope_grad_args)                                                                             \
-    OP(mix_values_fwd, mix_values_args)                                                                      \
-    OP(mix_values_bwd, mix_values_grad_args)                                                                 \
-    OP(cache_append, cache_append_args)                                                                      \
-    OP(history_push, history_push_args)                                                                      \
-    OP(delta_fwd, ddl_delta_args)                                                                            \
-    OP(delta_bwd, ddl_delta_grad_args)                                                                       \
-    OP(delta_inverse, ddl_delta_inverse_args)                                                                \
-    OP(f_norm_fwd, f_norm_args)                                                                              \
-    OP(f_norm_bwd, f_norm_grad_args)                                                                         \
-    OP(scale_fwd, scale_args)                                                                                \
-    OP(scale_bwd, scale_grad_args)                                                                           \
-    OP(gated_fwd, gated_args)                                                                                \
-    OP(gated_bwd, gated_grad_args)                                                                           \
-    OP(highway_fwd, highway_args)                                                                            \
-    OP(highway_bwd, highway_grad_args)                                                                       \
-    OP(laurel_fwd, laurel_args)                                                                              \
-    OP(laurel_bwd, laurel_grad_args)                                                                         \
-    OP(weighted_sum, weighted_sum_args)                                                                      \
-    OP(weighted_sum_bwd, weighted_sum_grad_args)                                                             \
-    OP(elementwise_fwd, ddl_elementwise_args)                                                                \
-    OP(elementwise_bwd, ddl_elementwise_grad_args)                                                           \
-    OP(init_state_fwd, init_state_args)                                                                      \
-    OP(init_state_bwd, init_state_grad_args)                                                                 \
-    OP(fold_fwd, fold_args)                                                                                  \
-    OP(fold_bwd, fold_grad_args)                                                                             \
-    OP(compress_fwd, compress_args)                                                                          \
-    OP(compress_bwd, compress_grad_args)                                                                     \
-    OP(project_fwd, project_args)                                                                            \
-    OP(project_bwd, project_grad_args)                                                                       \
-    OP(embed_bwd, embed_grad_args)                                                                           \
-    OP(depth_fwd, depth_args)                                                                                \
-    OP(depth_bwd, depth_grad_args)                                                                           \
-    OP(source_bwd, source_grad_args)                                                                         \
-    OP(streams_sum, streams_sum_args)                                                                        \
-    OP(streams_fold_fwd, streams_fold_args)                                                                  \
-    OP(streams_fold_bwd, streams_fold_grad_args)                                                             \
-    OP(streams_write_fwd, streams_write_args)                                                                \
-    OP(streams_write_bwd, streams_write_grad_args)                                                           \
-    OP(hyper_fwd, hyper_args)                                                                                \
-    OP(hyper_bwd, hyper_grad_args)                                                                           \
-    OP(mhc_fwd, mhc_args)                                                                                    \
-    OP(mhc_bwd, mhc_grad_args)                                                                               \
-    OP(pool_fwd, pool_args)                                                                                  \
-    OP(pool_bwd, pool_grad_args)
+/* Parts of `each` items that n items take. */
+static inline size_t cuda_parts(size_t n, size_t each)
+{
+    return n / each + (n % each != 0);
+}
+
+/* Defines an op on a->N rows, a block each. */
+#define CUDA_ROW_OP(name, args)                                                                              \
+    void cuda_##name(void *ctx, const struct args *a)                                                        \
+    {                                                                                                        \
+        struct cuda_device *d = ctx;                                                                         \
+        if (a->N)                                                                                            \
+            cuda_launch(d, CUDA_##name, cuda_blocks(d, a->N, 1), 0, a);                                      \
+    }
 
 #define CUDA_DECLARE(name, args) void cuda_##name(void *ctx, const struct args *a);
-CUDA_OPS(CUDA_DECLARE)
+DDL_OPS(CUDA_DECLARE)
 #undef CUDA_DECLARE
 
 #endif

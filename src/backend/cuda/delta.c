@@ -1,8 +1,6 @@
 /* The delta rule, and pooling of its state. */
 #include "backend/cuda/cuda.h"
 
-enum { MOST_SHARED = 48 << 10 }; /* bytes of a block that need no request */
-
 struct shape {
     size_t threads, shared;
     bool held, staged;
@@ -18,7 +16,7 @@ static struct shape shape_of(size_t d, size_t c)
         s.held = s.threads <= 256 && s.threads / feature * feature * 4 * CUDA_STATE_FOURS >= d * c;
     }
     s.shared = (8 * s.threads + s.threads / 32 + 2 * c) * sizeof(float);
-    s.staged = d <= (MOST_SHARED - s.shared) / sizeof(float);
+    s.staged = d <= (CUDA_SHARED_BYTES - s.shared) / sizeof(float);
     if (s.staged)
         s.shared += d * sizeof(float);
     return s;

@@ -76,7 +76,7 @@ void cuda_launch_threads(struct cuda_device *device, enum cuda_kernel kernel, si
 
 size_t cuda_blocks(const struct cuda_device *device, size_t n, size_t each)
 {
-    size_t blocks = n / each + (n % each != 0), most = 16 * (size_t)device->multiprocessors;
+    size_t blocks = cuda_parts(n, each), most = 16 * (size_t)device->multiprocessors;
     return blocks < most ? blocks : most;
 }
 
@@ -319,7 +319,7 @@ static const struct ddl_ops cuda_ops = { .name = "cuda",
                                          .synchronize = cuda_synchronize,
                                          .q8_bytes = q8_bytes,
 #define CUDA_MEMBER(name, args) .name = cuda_##name,
-                                         CUDA_OPS(CUDA_MEMBER)
+                                         DDL_OPS(CUDA_MEMBER)
 #undef CUDA_MEMBER
 };
 

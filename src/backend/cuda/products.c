@@ -2,6 +2,7 @@
  * algorithm. */
 #include "backend/cuda/cublaslt.h"
 #include "backend/cuda/cuda.h"
+#include "backend/q8.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -195,34 +196,22 @@ static const struct planned *plan(struct cuda_device *d, const struct shape *sha
 
 /* ---- ops ---- */
 
-/* Both products of the op table: matrices in float32, or A16 and B16. */
-struct product {
-    bool trans_a, trans_b;
-    size_t lda, ldb;
-    struct cuda_product by; /* without strides of A and B */
-};
-
-static void by_plain_kernel(struct cuda_device *d, const struct product *p)
+static void by_plain_kernel(struct cuda_device *d, const struct cuda_product *p)
 {
-    struct cuda_product by = p->by;
-    by.am = p->trans_a ? 1 : p->lda, by.ak = p->trans_a ? p->lda : 1;
-    by.bk = p->trans_b ? 1 : p->ldb, by.bn = p->trans_b ? p->ldb : 1;
-    size_t down = (by.M - 1) / CUDA_TILE + 1, across = (by.N - 1) / CUDA_TILE + 1;
-    cuda_launch(d, CUDA_product, down * across, 0, &by);
+    cuda_launch(d, CUDA_product, cuda_parts(p->M, CUDA_TILE) * cuda_parts(p->N, CUDA_TILE), 0, p);
 }
 
-static void by_library(struct cuda_device *d, const struct product *p)
+static void by_library(struct cuda_device *d, const struct cuda_product *p, bool trans_a, bool trans_b)
 {
-    const struct cuda_product *by = &p->by;
-    const void *A = by->A16 ? (const void *)by->A16 : by->A, *B = by->B16 ? (const void *)by->B16 : by->B;
-    void *C = by->C16 ? (void *)by->C16 : by->C;
+    const void *A = p->A16 ? (const void *)p->A16 : p->A, *B = p->B16 ? (const void *)p->B16 : p->B;
+    void *C = p->C16 ? (void *)p->C16 : p->C;
     struct shape shape;
     memset(&shape, 0, sizeof shape); /* padding */
-    shape.M = by->M, shape.N = by->N, shape.K = by->K;
-    shape.lda = p->lda, shape.ldb = p->ldb, shape.ldc = by->ldc;
-    shape.trans_a = p->trans_a, shape.trans_b = p->trans_b;
-    shape.operands = by->A16 ? CUDA_R_16BF : CUDA_R_32F;
-    shape.result = by->C16 ? CUDA_R_16BF : CUDA_R_32F;
+    shape.M = p->M, shape.N = p->N, shape.K = p->K;
+    shape.lda = trans_a ? p->ak : p->am, shape.ldb = trans_b ? p->bn : p->bk, shape.ldc = p->ldc;
+    shape.trans_a = trans_a, shape.trans_b = trans_b;
+    shape.operands = p->A16 ? CUDA_R_16BF : CUDA_R_32F;
+    shape.result = p->C16 ? CUDA_R_16BF : CUDA_R_32F;
     shape.a_alignment = alignment_of(A), shape.b_alignment = alignment_of(B);
     shape.c_alignment = alignment_of(C);
     shape.is_used = 1;
@@ -233,79 +222,47 @@ static void by_library(struct cuda_device *d, const struct product *p)
     }
     cuda_enter(d);
     note(d,
-         d->products->library->matmul(d->products->handle, planned->desc, &by->alpha, B, planned->b, A,
-                                      planned->a, &by->beta, C, planned->c, C, planned->c,
-                                      &planned->algorithm, d->workspace, CUDA_WORKSPACE, d->stream),
+         d->products->library->matmul(d->products->handle, planned->desc, &p->alpha, B, planned->b, A,
+                                      planned->a, &p->beta, C, planned->c, C, planned->c, &planned->algorithm,
+                                      d->workspace, CUDA_WORKSPACE, d->stream),
          "cublasLtMatmul");
 }
 
 static size_t blocks_of_few(size_t rows, size_t columns)
 {
-    return ((rows - 1) / CUDA_FEW_ROWS + 1) * ((columns - 1) / CUDA_FEW_COLUMNS + 1);
+    return cuda_parts(rows, CUDA_FEW_ROWS) * cuda_parts(columns, CUDA_FEW_COLUMNS);
 }
 
-static void multiply(struct cuda_device *d, const struct product *p)
+static void multiply(struct cuda_device *d, const struct cuda_product *p, bool trans_a, bool trans_b)
 {
-    const struct cuda_product *by = &p->by;
-    if (by->M == 0 || by->N == 0)
+    if (p->M == 0 || p->N == 0)
         return;
-    if (!p->trans_a && p->trans_b && by->M <= CUDA_STEP_ROWS) {
-        const struct cuda_few few = { .M = by->M,
-                                      .N = by->N,
-                                      .K = by->K,
-                                      .alpha = by->alpha,
-                                      .beta = by->beta,
-                                      .A = by->A,
-                                      .B = by->B,
-                                      .A16 = by->A16,
-                                      .B16 = by->B16,
-                                      .lda = p->lda,
-                                      .ldb = p->ldb,
-                                      .ldc = by->ldc,
-                                      .C = by->C,
-                                      .C16 = by->C16 };
-        cuda_launch(d, by->A16 ? CUDA_few_rows_bf16 : CUDA_few_rows_f32, blocks_of_few(by->M, by->N), 0,
-                    &few);
-    } else if (by->K == 0) {
+    if (!trans_a && trans_b && p->M <= CUDA_STEP_ROWS)
+        cuda_launch(d, p->A16 ? CUDA_few_rows_bf16 : CUDA_few_rows_f32, blocks_of_few(p->M, p->N), 0, p);
+    else if (p->K == 0)
         by_plain_kernel(d, p);
-    } else {
-        by_library(d, p);
-    }
+    else
+        by_library(d, p, trans_a, trans_b);
 }
+
+/* What both products of the op table have. */
+#define PRODUCT_OF(a)                                                                                        \
+    .M = (a)->M, .N = (a)->N, .K = (a)->K, .alpha = (a)->alpha, .am = (a)->trans_a ? 1 : (a)->lda,           \
+    .ak = (a)->trans_a ? (a)->lda : 1, .bk = (a)->trans_b ? 1 : (a)->ldb, .bn = (a)->trans_b ? (a)->ldb : 1, \
+    .ldc = (a)->ldc, .C = (a)->C
 
 void cuda_matmul(void *ctx, const struct matmul_args *a)
 {
-    multiply(ctx, &(struct product){ .trans_a = a->trans_a,
-                                     .trans_b = a->trans_b,
-                                     .lda = a->lda,
-                                     .ldb = a->ldb,
-                                     .by = { .M = a->M,
-                                             .N = a->N,
-                                             .K = a->K,
-                                             .alpha = a->alpha,
-                                             .beta = a->beta,
-                                             .A = a->A,
-                                             .B = a->B,
-                                             .ldc = a->ldc,
-                                             .C = a->C } });
+    multiply(ctx, &(struct cuda_product){ PRODUCT_OF(a), .beta = a->beta, .A = a->A, .B = a->B }, a->trans_a,
+             a->trans_b);
 }
 
 void cuda_matmul_bf16(void *ctx, const struct matmul_bf16_args *a)
 {
-    multiply(ctx, &(struct product){ .trans_a = a->trans_a,
-                                     .trans_b = a->trans_b,
-                                     .lda = a->lda,
-                                     .ldb = a->ldb,
-                                     .by = { .M = a->M,
-                                             .N = a->N,
-                                             .K = a->K,
-                                             .alpha = a->alpha,
-                                             .beta = a->C16 ? 0 : a->beta,
-                                             .A16 = a->A,
-                                             .B16 = a->B,
-                                             .ldc = a->ldc,
-                                             .C = a->C,
-                                             .C16 = a->C16 } });
+    multiply(ctx,
+             &(struct cuda_product){ PRODUCT_OF(a), .beta = a->C16 ? 0 : a->beta, .A16 = a->A, .B16 = a->B,
+                                     .C16 = a->C16 },
+             a->trans_a, a->trans_b);
 }
 
 void cuda_matmul_q8(void *ctx, const struct matmul_q8_args *a)
@@ -321,7 +278,7 @@ enum { THREADS = 256 };
 void cuda_quantize_q8(void *ctx, const struct quantize_q8_args *a)
 {
     struct cuda_device *d = ctx;
-    size_t groups = a->width / 32 + (a->width % 32 != 0);
+    size_t groups = ddl_q8_groups(a->width);
     if (a->rows && groups)
         cuda_launch(d, CUDA_quantize_q8, cuda_blocks(d, a->rows * groups, THREADS / 32), 0, a);
 }

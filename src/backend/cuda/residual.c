@@ -3,36 +3,23 @@
 
 enum { COLUMNS = 4 * 128 }; /* of a block */
 
-static size_t across(size_t width)
-{
-    return (width + COLUMNS - 1) / COLUMNS;
-}
-
-/* Ops on a->N rows, a block each. */
-#define ROWS(name, args)                                                                                     \
-    void cuda_##name(void *ctx, const struct args *a)                                                        \
-    {                                                                                                        \
-        struct cuda_device *d = ctx;                                                                         \
-        if (a->N)                                                                                            \
-            cuda_launch(d, CUDA_##name, cuda_blocks(d, a->N, 1), 0, a);                                      \
-    }
-ROWS(f_norm_fwd, f_norm_args)
-ROWS(f_norm_bwd, f_norm_grad_args)
-ROWS(scale_fwd, scale_args)
-ROWS(gated_fwd, gated_args)
-ROWS(gated_bwd, gated_grad_args)
-ROWS(highway_fwd, highway_args)
-ROWS(laurel_fwd, laurel_args)
-ROWS(elementwise_fwd, ddl_elementwise_args)
-ROWS(elementwise_bwd, ddl_elementwise_grad_args)
-#undef ROWS
+CUDA_ROW_OP(f_norm_fwd, f_norm_args)
+CUDA_ROW_OP(f_norm_bwd, f_norm_grad_args)
+CUDA_ROW_OP(scale_fwd, scale_args)
+CUDA_ROW_OP(gated_fwd, gated_args)
+CUDA_ROW_OP(gated_bwd, gated_grad_args)
+CUDA_ROW_OP(highway_fwd, highway_args)
+CUDA_ROW_OP(laurel_fwd, laurel_args)
+CUDA_ROW_OP(elementwise_fwd, ddl_elementwise_args)
+CUDA_ROW_OP(elementwise_bwd, ddl_elementwise_grad_args)
 
 void cuda_scale_bwd(void *ctx, const struct scale_grad_args *a)
 {
     struct cuda_device *d = ctx;
     if (a->N == 0)
         return;
-    size_t rows = cuda_row_blocks(d, a->N, across(a->d), a->d), blocks = rows * across(a->d);
+    size_t rows = cuda_row_blocks(d, a->N, cuda_parts(a->d, COLUMNS), a->d),
+           blocks = rows * cuda_parts(a->d, COLUMNS);
     cuda_launch(d, CUDA_scale_bwd, blocks, 0, &(struct cuda_scale_grad){ *a, d->scratch });
     if (a->dlambda)
         cuda_add_part(d, a->w == 1 ? blocks : rows, a->w, 0, a->w, a->dlambda);
@@ -44,8 +31,10 @@ void cuda_highway_bwd(void *ctx, const struct highway_grad_args *a)
     bool one = a->w == 1;
     if (a->N == 0)
         return;
-    size_t rows = one ? cuda_row_blocks(d, a->N, 1, 1) : cuda_row_blocks(d, a->N, across(a->d), a->d);
-    cuda_launch(d, one ? CUDA_highway_one_bwd : CUDA_highway_bwd, one ? rows : rows * across(a->d), 0,
+    size_t rows =
+        one ? cuda_row_blocks(d, a->N, 1, 1) : cuda_row_blocks(d, a->N, cuda_parts(a->d, COLUMNS), a->d);
+    cuda_launch(d, one ? CUDA_highway_one_bwd : CUDA_highway_bwd,
+                one ? rows : rows * cuda_parts(a->d, COLUMNS), 0,
                 &(struct cuda_highway_grad){ *a, d->scratch });
     cuda_add_part(d, rows, a->w, 0, a->w, a->db);
 }
@@ -72,7 +61,7 @@ void cuda_weighted_sum_bwd(void *ctx, const struct weighted_sum_grad_args *a)
     struct cuda_device *d = ctx;
     if (a->count == 0 || a->n == 0)
         return;
-    size_t blocks = cuda_row_blocks(d, across(a->count), 1, a->n);
+    size_t blocks = cuda_row_blocks(d, cuda_parts(a->count, COLUMNS), 1, a->n);
     cuda_launch(d, CUDA_weighted_sum_bwd, blocks, 0, &(struct cuda_weighted_sum_grad){ *a, d->scratch });
     cuda_add_part(d, blocks, a->n, 0, a->n, a->dw);
 }

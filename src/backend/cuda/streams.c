@@ -3,19 +3,10 @@
 
 enum { THREADS = 128 };
 
-/* Ops on a->N tokens, a block each. */
-#define TOKENS(name, args)                                                                                   \
-    void cuda_##name(void *ctx, const struct args *a)                                                        \
-    {                                                                                                        \
-        struct cuda_device *d = ctx;                                                                         \
-        if (a->N)                                                                                            \
-            cuda_launch(d, CUDA_##name, cuda_blocks(d, a->N, 1), 0, a);                                      \
-    }
-TOKENS(streams_sum, streams_sum_args)
-TOKENS(streams_write_fwd, streams_write_args)
-TOKENS(streams_write_bwd, streams_write_grad_args)
-TOKENS(source_bwd, source_grad_args)
-#undef TOKENS
+CUDA_ROW_OP(streams_sum, streams_sum_args)
+CUDA_ROW_OP(streams_write_fwd, streams_write_args)
+CUDA_ROW_OP(streams_write_bwd, streams_write_grad_args)
+CUDA_ROW_OP(source_bwd, source_grad_args)
 
 void cuda_streams_fold_fwd(void *ctx, const struct streams_fold_args *a)
 {
@@ -59,7 +50,7 @@ static void products(struct cuda_device *d, const struct cuda_streams_products *
  * which would be the gradient of a bias, go nowhere. */
 static void products_bwd(struct cuda_device *d, const struct project_grad_args *a)
 {
-    size_t across = a->d / (4 * THREADS) + (a->d % (4 * THREADS) != 0), count = a->c * a->d;
+    size_t across = cuda_parts(a->d, 4 * THREADS), count = a->c * a->d;
     size_t blocks = cuda_row_blocks(d, a->N, across, count + a->c);
     cuda_zero(d, a->dW, count * sizeof *a->dW);
     cuda_launch(d, CUDA_project_bwd, blocks * across, 0, &(struct cuda_project_grad){ *a, d->scratch });

@@ -90,14 +90,6 @@ __device__ inline void add_rows(float sums[MINE][WIDE], const float *weights, co
     }
 }
 
-__device__ inline void put(float *y, uint16_t *y16, size_t i, float x)
-{
-    if (y16)
-        y16[i] = bf16_of(x);
-    else
-        y[i] = x;
-}
-
 /* The row sums[j] of h numbers. */
 __device__ inline void put_row(float *y, uint16_t *y16, size_t at, size_t h, const float sum[WIDE],
                                float factor)
@@ -106,7 +98,7 @@ __device__ inline void put_row(float *y, uint16_t *y16, size_t at, size_t h, con
     for (unsigned k = 0; k < WIDE; k++) {
         const unsigned i = threadIdx.x % 32 + 32 * k;
         if (i < h)
-            put(y, y16, at + i, sum[k] * factor);
+            store_either(y, y16, at + i, sum[k] * factor);
     }
 }
 
@@ -203,7 +195,7 @@ KERNEL(attention_wide_stats, 256, struct cuda_attention_grad)
          i += gridDim.x * static_cast<size_t>(WARPS)) {
         float sum = 0;
         for (size_t j = threadIdx.x % 32; j < op.h; j += 32)
-            sum += op.dy[i * op.h + j] * (op.y16 ? float_of_bf16(op.y16[i * op.h + j]) : op.y[i * op.h + j]);
+            sum += op.dy[i * op.h + j] * load_either(op.y, op.y16, i * op.h + j);
         sum = warp_sum(sum);
         if (threadIdx.x % 32 == 0)
             *stats_of(a, i / op.H / op.T, i % op.H, i / op.H % op.T) = make_float2(op.lse[i], sum);
@@ -337,18 +329,13 @@ KERNEL(attention_bwd_kv, 256, struct cuda_attention_grad)
 /* ---- heads of more than 128 numbers: a warp has a row of a head, 128 numbers of it at a time, and computes
  * the scores again for each of these parts ---- */
 
-__device__ inline float at(const float *x, const uint16_t *x16, size_t i)
-{
-    return x16 ? float_of_bf16(x16[i]) : x[i];
-}
-
 /* The product of two rows, in every lane. */
 __device__ inline float dot_rows(const float *x, const uint16_t *x16, size_t i, const float *y,
                                  const uint16_t *y16, size_t j, size_t h)
 {
     float sum = 0;
     for (size_t n = threadIdx.x % 32; n < h; n += 32)
-        sum += at(x, x16, i + n) * at(y, y16, j + n);
+        sum += load_either(x, x16, i + n) * load_either(y, y16, j + n);
     return warp_sum(sum);
 }
 
@@ -359,7 +346,7 @@ __device__ inline void add_row(float sum[WIDE], float w, const float *x, const u
     for (unsigned k = 0; k < WIDE; k++) {
         const size_t n = part + threadIdx.x % 32 + 32 * k;
         if (n < h)
-            sum[k] += w * at(x, x16, i + n);
+            sum[k] += w * load_either(x, x16, i + n);
     }
 }
 
@@ -370,7 +357,7 @@ __device__ inline void put_part(float *y, uint16_t *y16, size_t i, const float s
     for (unsigned k = 0; k < WIDE; k++) {
         const size_t n = part + threadIdx.x % 32 + 32 * k;
         if (n < h)
-            put(y, y16, i + n, sum[k] * factor);
+            store_either(y, y16, i + n, sum[k] * factor);
     }
 }
 

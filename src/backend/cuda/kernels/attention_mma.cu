@@ -54,6 +54,50 @@ __device__ inline float row_sum(float x)
     return x + __shfl_xor_sync(ALL_LANES, x, 2);
 }
 
+/* sums (16, h) += weights (16, 8 BLOCKS) times the rows of b. */
+template <unsigned STEPS, unsigned BLOCKS>
+__device__ inline void add_weighted(float sums[2 * STEPS][4], const float weights[BLOCKS][4],
+                                    const uint16_t *b, unsigned pitch, unsigned steps)
+{
+#pragma unroll
+    for (unsigned n = 0; n < BLOCKS / 2; n++) {
+        const float *even = weights[2 * n], *odd = weights[2 * n + 1];
+        const uint32_t left[4] = { bf16_pair(even[0], even[1]), bf16_pair(even[2], even[3]),
+                                   bf16_pair(odd[0], odd[1]), bf16_pair(odd[2], odd[3]) };
+#pragma unroll
+        for (unsigned i = 0; i < STEPS; i++) {
+            if (i >= steps)
+                continue;
+            uint32_t right[4];
+            ldmatrix_x4_transposed(right, row_by_rows(b + 16 * n * pitch + 16 * i, pitch));
+            mma_bf16_16x8x16(sums[2 * i], left, right);
+            mma_bf16_16x8x16(sums[2 * i + 1], left, right + 2);
+        }
+    }
+}
+
+/* Writes the warp's 16 rows of sums through its rows of a tile, in whole vectors. */
+template <unsigned STEPS>
+__device__ inline void put_rows(uint16_t *y, size_t stride, size_t rows, const float sums[2 * STEPS][4],
+                                uint16_t *own, unsigned pitch, unsigned h)
+{
+    const unsigned lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    __syncwarp();
+#pragma unroll
+    for (unsigned n = 0; n < 2 * STEPS; n++)
+        if (n < h / 8)
+            for (unsigned r = 0; r < 2; r++)
+                *reinterpret_cast<uint32_t *>(own + (g + 8 * r) * pitch + 8 * n + 2 * t) =
+                    bf16_pair(sums[n][2 * r], sums[n][2 * r + 1]);
+    __syncwarp();
+    for (unsigned i = lane; i < 16 * (h / 8); i += 32) {
+        const unsigned row = i / (h / 8), column = i % (h / 8) * 8;
+        if (row < rows)
+            *reinterpret_cast<uint4 *>(y + row * stride + column) =
+                *reinterpret_cast<const uint4 *>(own + row * pitch + column);
+    }
+}
+
 /* STEPS: blocks of 16 numbers that a head has at most. */
 template <unsigned STEPS> __device__ inline void forward(const struct cuda_attention &a, uint16_t *memory)
 {
@@ -126,17 +170,13 @@ template <unsigned STEPS> __device__ inline void forward(const struct cuda_atten
             top[r] = most[r];
             total[r] *= factor[r];
         }
-        uint32_t weights[KEYS / 8][2];
 #pragma unroll
-        for (unsigned n = 0; n < KEYS / 8; n++) {
+        for (unsigned n = 0; n < KEYS / 8; n++)
 #pragma unroll
-            for (unsigned i = 0; i < 4; i++)
+            for (unsigned i = 0; i < 4; i++) {
                 score[n][i] = expf(score[n][i] - most[i / 2]);
-            total[0] += score[n][0] + score[n][1];
-            total[1] += score[n][2] + score[n][3];
-            weights[n][0] = bf16_pair(score[n][0], score[n][1]);
-            weights[n][1] = bf16_pair(score[n][2], score[n][3]);
-        }
+                total[i / 2] += score[n][i];
+            }
 #pragma unroll
         for (unsigned n = 0; n < 2 * STEPS; n++)
 #pragma unroll
@@ -145,20 +185,7 @@ template <unsigned STEPS> __device__ inline void forward(const struct cuda_atten
 
         cp_async_wait<1>(); /* the values */
         __syncthreads();
-#pragma unroll
-        for (unsigned n = 0; n < KEYS / 16; n++) {
-            const uint32_t w[4] = { weights[2 * n][0], weights[2 * n][1], weights[2 * n + 1][0],
-                                    weights[2 * n + 1][1] };
-#pragma unroll
-            for (unsigned i = 0; i < STEPS; i++) {
-                if (i >= steps)
-                    continue;
-                uint32_t b[4];
-                ldmatrix_x4_transposed(b, row_by_rows(values + 16 * n * pitch + 16 * i, pitch));
-                mma_bf16_16x8x16(sums[2 * i], w, b);
-                mma_bf16_16x8x16(sums[2 * i + 1], w, b + 2);
-            }
-        }
+        add_weighted<STEPS, KEYS / 8>(sums, score, values, pitch, steps);
         __syncthreads();
         if (key + KEYS < span)
             start_values(key + KEYS);
@@ -167,27 +194,21 @@ template <unsigned STEPS> __device__ inline void forward(const struct cuda_atten
     }
     cp_async_wait<0>();
 
-    /* The result goes through the warp's rows of the queries' tile, to be stored in whole vectors. */
     for (unsigned r = 0; r < 2; r++) {
         total[r] = row_sum(total[r]);
         const size_t query = 16 * warp + g + 8 * r;
         if (op.lse && t == 0 && query < rows)
             op.lse[(s.first + first + query) * op.H + head] = top[r] + logf(total[r]);
-        total[r] = 1.0f / total[r];
     }
 #pragma unroll
     for (unsigned n = 0; n < 2 * STEPS; n++)
-        if (n < 2 * steps)
-            for (unsigned r = 0; r < 2; r++)
-                *reinterpret_cast<uint32_t *>(own + (g + 8 * r) * pitch + 8 * n + 2 * t) =
-                    bf16_pair(sums[n][2 * r] * total[r], sums[n][2 * r + 1] * total[r]);
-    __syncwarp();
-    for (unsigned i = lane; i < 16 * (h / 8); i += 32) {
-        const unsigned row = i / (h / 8), column = i % (h / 8) * 8;
-        if (16 * warp + row < rows)
-            *reinterpret_cast<uint4 *>(op.y16 + ((s.first + first + 16 * warp + row) * op.H + head) * h +
-                                       column) = *reinterpret_cast<const uint4 *>(own + row * pitch + column);
-    }
+#pragma unroll
+        for (unsigned i = 0; i < 4; i++)
+            sums[n][i] *= 1.0f / total[i / 2];
+    const size_t width = op.H * h;
+    if (16 * warp < rows)
+        put_rows<STEPS>(op.y16 + (s.first + first + 16 * warp) * width + head * h, width, rows - 16 * warp,
+                        sums, own, pitch, h);
 }
 
 KERNEL(attention_mma_fwd_64, 128, struct cuda_attention)
@@ -233,50 +254,6 @@ __device__ inline void multiply_rows(float score[BLOCKS][4], const uint16_t *a, 
             mma_bf16_16x8x16(score[2 * n], left, right);
             mma_bf16_16x8x16(score[2 * n + 1], left, right + 2);
         }
-    }
-}
-
-/* sums (16, h) += weights (16, 8 BLOCKS) times the rows of b. */
-template <unsigned STEPS, unsigned BLOCKS>
-__device__ inline void add_weighted(float sums[2 * STEPS][4], const float weights[BLOCKS][4],
-                                    const uint16_t *b, unsigned pitch, unsigned steps)
-{
-#pragma unroll
-    for (unsigned n = 0; n < BLOCKS / 2; n++) {
-        const float *even = weights[2 * n], *odd = weights[2 * n + 1];
-        const uint32_t left[4] = { bf16_pair(even[0], even[1]), bf16_pair(even[2], even[3]),
-                                   bf16_pair(odd[0], odd[1]), bf16_pair(odd[2], odd[3]) };
-#pragma unroll
-        for (unsigned i = 0; i < STEPS; i++) {
-            if (i >= steps)
-                continue;
-            uint32_t right[4];
-            ldmatrix_x4_transposed(right, row_by_rows(b + 16 * n * pitch + 16 * i, pitch));
-            mma_bf16_16x8x16(sums[2 * i], left, right);
-            mma_bf16_16x8x16(sums[2 * i + 1], left, right + 2);
-        }
-    }
-}
-
-/* Writes the warp's 16 rows of sums through its rows of a tile, in whole vectors. */
-template <unsigned STEPS>
-__device__ inline void put_rows(uint16_t *y, size_t stride, size_t rows, const float sums[2 * STEPS][4],
-                                uint16_t *own, unsigned pitch, unsigned h)
-{
-    const unsigned lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-    __syncwarp();
-#pragma unroll
-    for (unsigned n = 0; n < 2 * STEPS; n++)
-        if (n < h / 8)
-            for (unsigned r = 0; r < 2; r++)
-                *reinterpret_cast<uint32_t *>(own + (g + 8 * r) * pitch + 8 * n + 2 * t) =
-                    bf16_pair(sums[n][2 * r], sums[n][2 * r + 1]);
-    __syncwarp();
-    for (unsigned i = lane; i < 16 * (h / 8); i += 32) {
-        const unsigned row = i / (h / 8), column = i % (h / 8) * 8;
-        if (row < rows)
-            *reinterpret_cast<uint4 *>(y + row * stride + column) =
-                *reinterpret_cast<const uint4 *>(own + row * pitch + column);
     }
 }
 

@@ -4,9 +4,6 @@
 
 enum { THREADS = 128, WARPS = THREADS / 32, TAPS = 8 };
 
-#define FIRST (blockIdx.x * static_cast<size_t>(blockDim.x) + threadIdx.x)
-#define STRIDE (gridDim.x * static_cast<size_t>(blockDim.x))
-
 /* The row `back` tokens before row n of X (N, width), which is number t of its dense sequence; of a ragged
  * batch perhaps in its history (histories, keep, width). NULL before the sequence. */
 __device__ inline const float *earlier_row(const struct ddl_ragged &ragged, size_t n, size_t t, size_t back,
@@ -50,7 +47,7 @@ KERNEL(init_state_fwd, 128, struct init_state_args)
 KERNEL(init_state_bwd, 128, struct init_state_grad_args)
 {
     const size_t dc = a.d * a.c;
-    for (size_t k = FIRST; k < a.B * a.T * a.d; k += STRIDE) {
+    for (size_t k = GRID_FIRST; k < a.B * a.T * a.d; k += GRID_STRIDE) {
         const size_t n = k / a.d, i = k - n * a.d, t = n % a.T;
         float sum = 0;
         for (size_t at = i * a.c; at < (i + 1) * a.c; at++)
@@ -116,7 +113,7 @@ __device__ inline float read_at(const float *r, size_t c, size_t K, size_t j, si
 KERNEL(fold_fwd, 128, struct fold_args)
 {
     const size_t dc = a.d * a.c;
-    for (size_t at = FIRST; at < dc; at += STRIDE) {
+    for (size_t at = GRID_FIRST; at < dc; at += GRID_STRIDE) {
         const size_t i = at / a.c, j = at - i * a.c;
         float sum = 0;
         if (a.kind == DDL_COMPRESS_TOKEN) {
@@ -133,7 +130,7 @@ KERNEL(fold_fwd, 128, struct fold_args)
 KERNEL(fold_bwd, 128, struct fold_grad_args)
 {
     const size_t dc = a.d * a.c, n = a.kind == DDL_COMPRESS_CHANNEL ? a.d : dc;
-    for (size_t at = FIRST; at < n; at += STRIDE) {
+    for (size_t at = GRID_FIRST; at < n; at += GRID_STRIDE) {
         if (a.kind == DDL_COMPRESS_MIX)
             a.dw[at] += a.de[at];
         for (size_t s = 0; a.kind != DDL_COMPRESS_MIX && s < a.K; s++) {

@@ -2,9 +2,6 @@
 #include "backend/cuda/kernels/kernels.h"
 #include "backend/cuda/kernels/vectors.cuh"
 
-#define FIRST (blockIdx.x * static_cast<size_t>(blockDim.x) + threadIdx.x)
-#define STRIDE (gridDim.x * static_cast<size_t>(blockDim.x))
-
 __device__ inline float normal_cdf(float x)
 {
     return 0.5f * erfcf(-x * 0.70710678118654752440f);
@@ -12,26 +9,26 @@ __device__ inline float normal_cdf(float x)
 
 KERNEL(tanh_fwd, 256, struct tanh_args)
 {
-    for (size_t i = FIRST; i < a.n; i += STRIDE)
+    for (size_t i = GRID_FIRST; i < a.n; i += GRID_STRIDE)
         a.y[i] = tanhf(a.x[i]);
 }
 
 KERNEL(tanh_bwd, 256, struct tanh_grad_args)
 {
-    for (size_t i = FIRST; i < a.n; i += STRIDE)
+    for (size_t i = GRID_FIRST; i < a.n; i += GRID_STRIDE)
         a.dx[i] = a.dy[i] * (1.0f - a.y[i] * a.y[i]);
 }
 
 KERNEL(gelu_fwd, 256, struct gelu_args)
 {
-    for (size_t i = FIRST; i < a.n; i += STRIDE)
+    for (size_t i = GRID_FIRST; i < a.n; i += GRID_STRIDE)
         a.y[i] = a.x[i] * normal_cdf(a.x[i]);
 }
 
 /* gelu'(x) = Phi(x) + x phi(x) */
 KERNEL(gelu_bwd, 256, struct gelu_grad_args)
 {
-    for (size_t i = FIRST; i < a.n; i += STRIDE) {
+    for (size_t i = GRID_FIRST; i < a.n; i += GRID_STRIDE) {
         const float x = a.x[i], density = 0.39894228040143267794f * expf(-x * x / 2);
         a.dx[i] = a.dy[i] * (normal_cdf(x) + x * density);
     }
@@ -39,7 +36,7 @@ KERNEL(gelu_bwd, 256, struct gelu_grad_args)
 
 KERNEL(bias_fwd, 256, struct bias_args)
 {
-    for (size_t i = FIRST; i < a.N * a.d; i += STRIDE)
+    for (size_t i = GRID_FIRST; i < a.N * a.d; i += GRID_STRIDE)
         a.y[i] += a.b[i % a.d];
 }
 

@@ -244,21 +244,9 @@ struct cuda_project_grad {
     float *partial;
 };
 
-/* C = alpha A B^T + beta C, of few rows: a block computes so many rows and columns. */
-enum { CUDA_FEW_ROWS = 8, CUDA_FEW_COLUMNS = 16 };
-struct cuda_few {
-    size_t M, N, K;
-    float alpha, beta;
-    const float *A, *B;        /* or */
-    const uint16_t *A16, *B16; /* both in bfloat16 */
-    size_t lda, ldb, ldc;
-    float *C;
-    uint16_t *C16;
-};
-
 /* C = alpha op(A) op(B) + beta C; op(A)[m, k] is A[m am + k ak], and op(B)[k, n] is B[k bk + n bn]. A block
- * computes a square of C. */
-enum { CUDA_TILE = 64 };
+ * computes a square of C, or of few rows (ak = bk = 1) CUDA_FEW_ROWS rows and CUDA_FEW_COLUMNS columns. */
+enum { CUDA_TILE = 64, CUDA_FEW_ROWS = 8, CUDA_FEW_COLUMNS = 16 };
 struct cuda_product {
     size_t M, N, K;
     float alpha, beta;

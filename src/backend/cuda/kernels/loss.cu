@@ -53,25 +53,24 @@ __device__ inline float block_largest(float x, float *shared)
     return x;
 }
 
-/* The sum over the block, in every thread. */
-__device__ inline double block_total(double x, double *shared)
-{
-    for (int bits = 16; bits > 0; bits /= 2)
-        x += __shfl_xor_sync(ALL_LANES, x, bits);
-    if (threadIdx.x % 32 == 0)
-        shared[threadIdx.x / 32] = x;
-    __syncthreads();
-    x = 0;
-    for (unsigned warp = 0; warp < WARPS; warp++)
-        x += shared[warp];
-    __syncthreads();
-    return x;
-}
-
 /* A thread without numbers has no share, whatever the top is. */
 __device__ inline double share_of(softmax_sum s, float top)
 {
     return s.top == -INFINITY && !(s.total != s.total) ? 0 : static_cast<double>(s.total * expf(s.top - top));
+}
+
+/* The gradient of the loss for the logits z of columns `first` .. first + 3; factor: 1 / sum exp(z - top). */
+__device__ inline float4 gradient4(float4 z, float top, float factor, float scale, int32_t target,
+                                   size_t first)
+{
+    const float each[4] = { z.x, z.y, z.z, z.w };
+    float g[4];
+#pragma unroll
+    for (unsigned k = 0; k < 4; k++) {
+        const bool is_target = first + k == static_cast<size_t>(target);
+        g[k] = target < 0 ? 0 : scale * (expf(each[k] - top) * factor - (is_target ? 1.0f : 0.0f));
+    }
+    return make_float4(g[0], g[1], g[2], g[3]);
 }
 
 KERNEL(cross_entropy, 256, struct cross_entropy_args)
@@ -85,7 +84,7 @@ KERNEL(cross_entropy, 256, struct cross_entropy_args)
         const float at_target = target < 0 ? 0 : z[target];
         const softmax_sum s = sum_of_thread(z, a.V, fast);
         const float top = block_largest(s.top, tops);
-        const double total = block_total(share_of(s, top), totals); /* all threads have read at_target */
+        const double total = block_sum(share_of(s, top), totals); /* all threads have read at_target */
         if (threadIdx.x == 0)
             a.loss[n] =
                 target < 0 ? 0 : static_cast<float>(log(total) + (static_cast<double>(top) - at_target));
@@ -93,16 +92,7 @@ KERNEL(cross_entropy, 256, struct cross_entropy_args)
             continue;
         const float scale = *a.grad_scale, factor = static_cast<float>(1 / total);
         for (size_t i = 4 * threadIdx.x; i < a.V; i += 4 * THREADS) {
-            const float4 v = logits4(z, i, a.V, fast);
-            const float each[4] = { v.x, v.y, v.z, v.w };
-            float g[4];
-#pragma unroll
-            for (unsigned k = 0; k < 4; k++) {
-                const float p =
-                    expf(each[k] - top) * factor - (i + k == static_cast<size_t>(target) ? 1.0f : 0.0f);
-                g[k] = target < 0 ? 0 : scale * p;
-            }
-            store_row4(z, i, a.V, fast, make_float4(g[0], g[1], g[2], g[3]));
+            store_row4(z, i, a.V, fast, gradient4(logits4(z, i, a.V, fast), top, factor, scale, target, i));
         }
     }
 }
@@ -118,7 +108,7 @@ KERNEL(loss_fold, 256, struct loss_fold_args)
         const double total_before = a.first ? a.total[n] : 0;
         const softmax_sum s = sum_of_thread(z, a.n, fast);
         const float top = fmaxf(before, block_largest(s.top, tops));
-        double total = block_total(share_of(s, top), totals); /* all threads have read what was before */
+        double total = block_sum(share_of(s, top), totals); /* all threads have read what was before */
         if (threadIdx.x != 0)
             continue;
         if (a.first)
@@ -145,15 +135,8 @@ KERNEL(loss_grad, 256, struct loss_grad_args)
         const float factor = static_cast<float>(1 / a.total[n]);
         for (size_t i = 4 * threadIdx.x; i < a.n; i += 4 * THREADS) {
             const float4 v = logits4(z, i, a.n, fast);
-            const float each[4] = { v.x, v.y, v.z, v.w };
-            float g[4];
-#pragma unroll
-            for (unsigned k = 0; k < 4; k++) {
-                const bool is_target = a.first + i + k == static_cast<size_t>(target);
-                const float p = expf(each[k] - top) * factor - (is_target ? 1.0f : 0.0f);
-                g[k] = target < 0 ? 0 : scale * p;
-            }
-            store_row4_bf16(a.dz + n * a.n, i, a.n, fast, make_float4(g[0], g[1], g[2], g[3]));
+            store_row4_bf16(a.dz + n * a.n, i, a.n, fast,
+                            gradient4(v, top, factor, scale, target, a.first + i));
         }
     }
 }
@@ -174,7 +157,7 @@ KERNEL(rank, 256, struct rank_args)
             above += z[i] > at_target || earlier ? 1 : 0;
             top = fmaxf(top, z[i]);
         }
-        above = block_total(above, totals);
+        above = block_sum(above, totals);
         if (threadIdx.x == 0)
             a.rank[n] = target < 0 ? -1 : static_cast<int32_t>(above);
         if (!a.entropy)
@@ -186,8 +169,8 @@ KERNEL(rank, 256, struct rank_args)
             total += p;
             weighted += static_cast<double>(t) * p;
         }
-        total = block_total(total, totals);
-        weighted = block_total(weighted, totals);
+        total = block_sum(total, totals);
+        weighted = block_sum(weighted, totals);
         if (threadIdx.x == 0)
             a.entropy[n] = static_cast<float>(log(total) - weighted / total);
     }

@@ -6,26 +6,6 @@
 
 enum { THREADS = 256, WARPS = THREADS / 32 };
 
-__device__ inline double warp_sum(double x)
-{
-    for (int bits = 16; bits > 0; bits /= 2)
-        x += __shfl_xor_sync(ALL_LANES, x, bits);
-    return x;
-}
-
-/* The sum over the block, in thread 0. */
-__device__ inline double block_sum_double(double x, double *sums)
-{
-    x = warp_sum(x);
-    if (threadIdx.x % 32 == 0)
-        sums[threadIdx.x / 32] = x;
-    __syncthreads();
-    double total = 0;
-    for (unsigned warp = 0; threadIdx.x == 0 && warp < WARPS; warp++)
-        total += sums[warp];
-    return total;
-}
-
 /* One block. */
 KERNEL(sum, 256, struct sum_args)
 {
@@ -33,7 +13,7 @@ KERNEL(sum, 256, struct sum_args)
     double sum = 0;
     for (size_t i = threadIdx.x; i < a.n; i += THREADS)
         sum += static_cast<double>(a.x[i]);
-    sum = block_sum_double(sum, sums);
+    sum = block_sum(sum, sums);
     if (threadIdx.x == 0)
         *a.sum = sum;
 }
@@ -54,7 +34,7 @@ KERNEL(part_squares, 256, struct cuda_part_squares)
     }
     for (size_t i = 4 * fours + b * THREADS + threadIdx.x; i < n; i += CUDA_PART_BLOCKS * THREADS)
         sum += static_cast<double>(x[i]) * x[i];
-    sum = block_sum_double(sum, sums);
+    sum = block_sum(sum, sums);
     if (threadIdx.x == 0)
         a.partial[blockIdx.x] = sum;
 }

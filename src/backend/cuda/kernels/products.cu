@@ -86,18 +86,18 @@ __device__ inline float sum_of_warps(const float *sums, unsigned m, unsigned j)
 }
 
 template <class T, unsigned step>
-__device__ inline void few_rows(const struct cuda_few &a, const T *A, const T *B)
+__device__ inline void few_rows(const struct cuda_product &a, const T *A, const T *B)
 {
     SHARED(float, sums, WARPS *ROWS *COLUMNS);
     const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const few_place at = place_of_block(a.M);
-    const bool fast = ((a.K | a.lda | a.ldb) & (step - 1)) == 0 && aligned16(A, B);
+    const bool fast = ((a.K | a.am | a.bn) & (step - 1)) == 0 && aligned16(A, B);
     const T *b[4];
     float sum[ROWS][4] = {};
 #pragma unroll
     for (unsigned j = 0; j < 4; j++) {
         const size_t n = at.column + 4 * (lane % 4) + j;
-        b[j] = B + (n < a.N ? n : a.N - 1) * a.ldb;
+        b[j] = B + (n < a.N ? n : a.N - 1) * a.bn;
     }
     for (size_t i = step * (8 * warp + lane / 4); i < a.K; i += step * 8 * WARPS) {
         numbers<step> w[4];
@@ -107,7 +107,7 @@ __device__ inline void few_rows(const struct cuda_few &a, const T *A, const T *B
 #pragma unroll
         for (unsigned m = 0; m < ROWS; m++) {
             if (m < at.rows) {
-                const numbers<step> x = load_group(A + (at.row + m) * a.lda, i, a.K, fast);
+                const numbers<step> x = load_group(A + (at.row + m) * a.am, i, a.K, fast);
 #pragma unroll
                 for (unsigned j = 0; j < 4; j++)
 #pragma unroll
@@ -129,12 +129,12 @@ __device__ inline void few_rows(const struct cuda_few &a, const T *A, const T *B
     }
 }
 
-KERNEL(few_rows_f32, 256, struct cuda_few)
+KERNEL(few_rows_f32, 256, struct cuda_product)
 {
     few_rows<float, 4>(a, a.A, a.B);
 }
 
-KERNEL(few_rows_bf16, 256, struct cuda_few)
+KERNEL(few_rows_bf16, 256, struct cuda_product)
 {
     few_rows<uint16_t, 8>(a, a.A16, a.B16);
 }

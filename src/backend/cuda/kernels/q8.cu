@@ -5,16 +5,13 @@
 
 enum { THREADS = 256 };
 
-#define FIRST (blockIdx.x * static_cast<size_t>(blockDim.x) + threadIdx.x)
-#define STRIDE (gridDim.x * static_cast<size_t>(blockDim.x))
-
 /* A warp quantizes a group of a row, a number a lane. */
 KERNEL(quantize_q8, 256, struct quantize_q8_args)
 {
     const size_t groups = q8_groups(a.width);
     const unsigned lane = threadIdx.x % 32;
     struct ddl_q8 *const W = static_cast<struct ddl_q8 *>(a.W);
-    for (size_t g = FIRST / 32; g < a.rows * groups; g += STRIDE / 32) {
+    for (size_t g = GRID_FIRST / 32; g < a.rows * groups; g += GRID_STRIDE / 32) {
         const size_t i = g / groups, group = g - i * groups, k = group * DDL_GROUP + lane, row = a.first + i;
         const float x = k < a.width ? a.x[i * a.width + k] : 0;
         const bool finite = __all_sync(ALL_LANES, isfinite(x));
@@ -48,7 +45,7 @@ __device__ inline void read_word(const struct ddl_q8 *W, size_t row, size_t widt
 KERNEL(dequantize_q8, 256, struct dequantize_q8_args)
 {
     const size_t quads = (a.width + 3) / 4;
-    for (size_t i = FIRST; i < a.rows * quads; i += STRIDE)
+    for (size_t i = GRID_FIRST; i < a.rows * quads; i += GRID_STRIDE)
         read_word(static_cast<const struct ddl_q8 *>(a.W), a.first + i / quads, a.width, i % quads,
                   a.x + i / quads * a.width);
 }
@@ -56,7 +53,7 @@ KERNEL(dequantize_q8, 256, struct dequantize_q8_args)
 KERNEL(gather_q8, 256, struct gather_q8_args)
 {
     const size_t quads = (a.width + 3) / 4;
-    for (size_t i = FIRST; i < a.N * quads; i += STRIDE)
+    for (size_t i = GRID_FIRST; i < a.N * quads; i += GRID_STRIDE)
         read_word(static_cast<const struct ddl_q8 *>(a.x), a.first + static_cast<size_t>(a.index[i / quads]),
                   a.width, i % quads, a.y + i / quads * a.width);
 }

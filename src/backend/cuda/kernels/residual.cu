@@ -168,11 +168,6 @@ KERNEL(gated_bwd, 128, struct gated_grad_args)
 
 /* ---- highway ---- */
 
-__device__ inline float sigmoid(float x)
-{
-    return 1.0f / (1.0f + expf(-x));
-}
-
 __device__ inline float4 sigmoid4(float4 x)
 {
     return make_float4(sigmoid(x.x), sigmoid(x.y), sigmoid(x.z), sigmoid(x.w));

@@ -4,19 +4,6 @@
 
 enum { WARPS = 8 };
 
-__device__ inline float get(const float *x, const uint16_t *x16, size_t i)
-{
-    return x16 ? float_of_bf16(x16[i]) : x[i];
-}
-
-__device__ inline void put(float *y, uint16_t *y16, size_t i, float x)
-{
-    if (y16)
-        y16[i] = bf16_of(x);
-    else
-        y[i] = x;
-}
-
 /* Number i of a rotated head and its partner: i and i + R/2 for i < R/2; else the number alone. */
 struct rotated {
     float first, second;
@@ -41,7 +28,7 @@ static constexpr unsigned KEPT = 4;
 __device__ inline struct rotated rotated_pair(const float *x, const uint16_t *x16, size_t at, size_t i,
                                               size_t half, const float *cosines, const float *sines)
 {
-    return rotate(get(x, x16, at + i), get(x, x16, at + half + i), cosines[i], sines[i], 1);
+    return rotate(load_either(x, x16, at + i), load_either(x, x16, at + half + i), cosines[i], sines[i], 1);
 }
 
 __device__ inline float squared(struct rotated r)
@@ -72,12 +59,12 @@ KERNEL(rope_fwd, 256, struct rope_args)
             for (size_t i = LANE + 32 * KEPT; i < half; i += 32)
                 squares += squared(rotated_pair(a.x, a.x16, x, i, half, cosines, sines));
             for (size_t i = 2 * half + LANE; i < a.h; i += 32)
-                squares += get(a.x, a.x16, x + i) * get(a.x, a.x16, x + i);
+                squares += load_either(a.x, a.x16, x + i) * load_either(a.x, a.x16, x + i);
             rstd = 1.0f / sqrtf(warp_sum(squares) / static_cast<float>(a.h) + a.eps);
         }
         const auto write = [&](size_t i, struct rotated r) {
-            put(a.y, a.y16, y + i, r.first * rstd * (a.w ? a.w[i] : 1.0f));
-            put(a.y, a.y16, y + half + i, r.second * rstd * (a.w ? a.w[half + i] : 1.0f));
+            store_either(a.y, a.y16, y + i, r.first * rstd * (a.w ? a.w[i] : 1.0f));
+            store_either(a.y, a.y16, y + half + i, r.second * rstd * (a.w ? a.w[half + i] : 1.0f));
         };
 #pragma unroll
         for (unsigned k = 0; k < KEPT; k++)
@@ -86,7 +73,7 @@ KERNEL(rope_fwd, 256, struct rope_args)
         for (size_t i = LANE + 32 * KEPT; i < half; i += 32)
             write(i, rotated_pair(a.x, a.x16, x, i, half, cosines, sines));
         for (size_t i = 2 * half + LANE; i < a.h; i += 32)
-            put(a.y, a.y16, y + i, get(a.x, a.x16, x + i) * rstd * (a.w ? a.w[i] : 1.0f));
+            store_either(a.y, a.y16, y + i, load_either(a.x, a.x16, x + i) * rstd * (a.w ? a.w[i] : 1.0f));
     }
 }
 
@@ -112,7 +99,7 @@ KERNEL(rope_bwd, 256, struct cuda_rope_grad)
         struct rotated z[KEPT], g[KEPT];
         float squares = 0, dot = 0, rstd = 1, factor = 0;
         const auto gradient = [&](size_t i) {
-            return rotated{ get(op.dy, op.dy16, dy + i), get(op.dy, op.dy16, dy + half + i) };
+            return rotated{ load_either(op.dy, op.dy16, dy + i), load_either(op.dy, op.dy16, dy + half + i) };
         };
         const auto rotated_x = [&](size_t i) {
             return rotated_pair(op.x, op.x16, x, i, half, cosines, sines);
@@ -136,9 +123,9 @@ KERNEL(rope_bwd, 256, struct cuda_rope_grad)
             for (size_t i = LANE + 32 * KEPT; i < half; i += 32)
                 take(i, rotated_x(i), gradient(i));
             for (size_t i = 2 * half + LANE; i < op.h; i += 32) {
-                const float own = get(op.x, op.x16, x + i);
+                const float own = load_either(op.x, op.x16, x + i);
                 squares += own * own;
-                dot += own * w[i] * get(op.dy, op.dy16, dy + i);
+                dot += own * w[i] * load_either(op.dy, op.dy16, dy + i);
             }
             rstd = 1.0f / sqrtf(warp_sum(squares) / static_cast<float>(op.h) + op.eps);
             factor = rstd * rstd * warp_sum(dot) / static_cast<float>(op.h);
@@ -152,8 +139,8 @@ KERNEL(rope_bwd, 256, struct cuda_rope_grad)
                       rstd * (g.second * w[half + i] - z.second * factor) };
             }
             const struct rotated r = rotate(g.first, g.second, cosines[i], sines[i], -1);
-            put(op.dx, op.dx16, dx + i, r.first);
-            put(op.dx, op.dx16, dx + half + i, r.second);
+            store_either(op.dx, op.dx16, dx + i, r.first);
+            store_either(op.dx, op.dx16, dx + half + i, r.second);
             return share;
         };
 #pragma unroll
@@ -172,13 +159,13 @@ KERNEL(rope_bwd, 256, struct cuda_rope_grad)
             }
         }
         for (size_t i = 2 * half + LANE; i < op.h; i += 32) {
-            float g = get(op.dy, op.dy16, dy + i);
+            float g = load_either(op.dy, op.dy16, dy + i);
             if (w) {
-                const float z = get(op.x, op.x16, x + i);
+                const float z = load_either(op.x, op.x16, x + i);
                 partial[i] += z * rstd * g;
                 g = rstd * (g * w[i] - z * factor);
             }
-            put(op.dx, op.dx16, dx + i, g);
+            store_either(op.dx, op.dx16, dx + i, g);
         }
     }
 #pragma unroll
@@ -191,16 +178,14 @@ KERNEL(rope_bwd, 256, struct cuda_rope_grad)
     }
 }
 
-#define FIRST (blockIdx.x * static_cast<size_t>(blockDim.x) + threadIdx.x)
-#define STRIDE (gridDim.x * static_cast<size_t>(blockDim.x))
-
 KERNEL(mix_values_fwd, 256, struct mix_values_args)
 {
     const float own = a.mix ? a.mix[0] : 1, other = a.mix ? a.mix[1] : 1;
-    for (size_t i = FIRST; i < a.N * a.width; i += STRIDE) {
+    for (size_t i = GRID_FIRST; i < a.N * a.width; i += GRID_STRIDE) {
         const size_t n = i / a.width, column = i % a.width;
-        put(a.y, a.y16, n * a.y_stride + column,
-            own * get(a.v, a.v16, n * a.v_stride + column) + other * get(a.first, a.first16, i));
+        store_either(a.y, a.y16, n * a.y_stride + column,
+                     own * load_either(a.v, a.v16, n * a.v_stride + column) +
+                         other * load_either(a.first, a.first16, i));
     }
 }
 
@@ -211,12 +196,12 @@ KERNEL(mix_values_bwd, 256, struct cuda_mix_values_grad)
     const struct mix_values_grad_args &op = a.op;
     const float m0 = op.mix[0], m1 = op.mix[1];
     float own = 0, other = 0;
-    for (size_t i = FIRST; i < op.N * op.width; i += STRIDE) {
+    for (size_t i = GRID_FIRST; i < op.N * op.width; i += GRID_STRIDE) {
         const size_t n = i / op.width, column = i % op.width, at = n * op.dv_stride + column;
-        const float dy = get(op.dv, op.dv16, at);
-        own += dy * get(op.v, op.v16, n * op.v_stride + column);
-        other += dy * get(op.first, op.first16, i);
-        put(op.dv, op.dv16, at, m0 * dy);
+        const float dy = load_either(op.dv, op.dv16, at);
+        own += dy * load_either(op.v, op.v16, n * op.v_stride + column);
+        other += dy * load_either(op.first, op.first16, i);
+        store_either(op.dv, op.dv16, at, m0 * dy);
         op.dfirst[i] = (op.accumulate ? op.dfirst[i] : 0) + m1 * dy;
     }
     own = block_sum(own, sums);
@@ -229,21 +214,21 @@ KERNEL(mix_values_bwd, 256, struct cuda_mix_values_grad)
 
 KERNEL(cache_append, 256, struct cache_append_args)
 {
-    for (size_t i = FIRST; i < a.ragged.N * a.width; i += STRIDE) {
+    for (size_t i = GRID_FIRST; i < a.ragged.N * a.width; i += GRID_STRIDE) {
         const size_t n = i / a.width, column = i % a.width, from = n * a.src_stride + column;
         const size_t slot = static_cast<size_t>(a.ragged.slot[a.ragged.sequence[n]]);
         const size_t to = slot * a.slot_stride + static_cast<size_t>(a.ragged.position[n]) * a.width + column;
         if (a.src16 && a.dst16)
             a.dst16[to] = a.src16[from];
         else
-            put(a.dst, a.dst16, to, get(a.src, a.src16, from));
+            store_either(a.dst, a.dst16, to, load_either(a.src, a.src16, from));
     }
 }
 
 /* A thread has a column of a sequence and moves its rows in order: a history may be written in place. */
 KERNEL(history_push, 256, struct history_push_args)
 {
-    for (size_t i = FIRST; i < a.ragged.B * a.width; i += STRIDE) {
+    for (size_t i = GRID_FIRST; i < a.ragged.B * a.width; i += GRID_STRIDE) {
         const size_t b = i / a.width, column = i % a.width, first = static_cast<size_t>(a.ragged.first[b]);
         const size_t rows = static_cast<size_t>(a.ragged.first[b + 1]) - first;
         const float *from = a.history + static_cast<size_t>(a.ragged.from[b]) * a.keep * a.width + column;

@@ -2,9 +2,6 @@
 #include "backend/cuda/kernels/kernels.h"
 #include "backend/cuda/kernels/vectors.cuh"
 
-#define FIRST (blockIdx.x * static_cast<size_t>(blockDim.x) + threadIdx.x)
-#define STRIDE (gridDim.x * static_cast<size_t>(blockDim.x))
-
 /* Where number i of the numbers of all matrices is. */
 template <class Args> __device__ inline void place(const Args &a, size_t i, size_t *src, size_t *dst)
 {
@@ -33,7 +30,7 @@ __device__ inline void copy_numbers(const struct copy_args &a, const T *from, T 
                  address = reinterpret_cast<uintptr_t>(from) | reinterpret_cast<uintptr_t>(to);
     const size_t each = in_fours(a) && address % sizeof(Four) == 0 ? 4 : 1;
     size_t src, dst;
-    for (size_t i = each * FIRST; i < n; i += each * STRIDE) {
+    for (size_t i = each * GRID_FIRST; i < n; i += each * GRID_STRIDE) {
         place(a, i, &src, &dst);
         if (each == 4)
             *reinterpret_cast<Four *>(to + dst) = *reinterpret_cast<const Four *>(from + src);
@@ -82,13 +79,13 @@ KERNEL(copy_bf16, 256, struct copy_bf16_args)
     const size_t n = numbers(a);
     size_t src, dst;
     if (in_fours(a) && aligned16(a.src) && aligned8(a.dst)) {
-        for (size_t i = 4 * FIRST; i < n; i += 4 * STRIDE) {
+        for (size_t i = 4 * GRID_FIRST; i < n; i += 4 * GRID_STRIDE) {
             place(a, i, &src, &dst);
             store4_bf16(a.dst, dst, load4(a.src, src));
         }
         return;
     }
-    for (size_t i = FIRST; i < n; i += STRIDE) {
+    for (size_t i = GRID_FIRST; i < n; i += GRID_STRIDE) {
         place(a, i, &src, &dst);
         a.dst[dst] = bf16_of(a.src[src]);
     }
@@ -97,34 +94,34 @@ KERNEL(copy_bf16, 256, struct copy_bf16_args)
 KERNEL(cast_bf16, 256, struct cast_bf16_args)
 {
     const size_t fours = aligned16(a.x) && aligned8(a.y) ? a.n / 4 : 0;
-    for (size_t i = FIRST; i < fours; i += STRIDE)
+    for (size_t i = GRID_FIRST; i < fours; i += GRID_STRIDE)
         store4_bf16(a.y, 4 * i, load4(a.x, 4 * i));
-    for (size_t i = 4 * fours + FIRST; i < a.n; i += STRIDE)
+    for (size_t i = 4 * fours + GRID_FIRST; i < a.n; i += GRID_STRIDE)
         a.y[i] = bf16_of(a.x[i]);
 }
 
 KERNEL(widen_bf16, 256, struct widen_bf16_args)
 {
     const size_t fours = aligned16(a.y) && aligned8(a.x) ? a.n / 4 : 0;
-    for (size_t i = FIRST; i < fours; i += STRIDE)
+    for (size_t i = GRID_FIRST; i < fours; i += GRID_STRIDE)
         store4(a.y, 4 * i, load4_bf16(a.x, 4 * i));
-    for (size_t i = 4 * fours + FIRST; i < a.n; i += STRIDE)
+    for (size_t i = 4 * fours + GRID_FIRST; i < a.n; i += GRID_STRIDE)
         a.y[i] = float_of_bf16(a.x[i]);
 }
 
 KERNEL(fill, 256, struct fill_args)
 {
     const size_t fours = aligned16(a.x) ? a.n / 4 : 0;
-    for (size_t i = FIRST; i < fours; i += STRIDE)
+    for (size_t i = GRID_FIRST; i < fours; i += GRID_STRIDE)
         store4(a.x, 4 * i, make_float4(a.value, a.value, a.value, a.value));
-    for (size_t i = 4 * fours + FIRST; i < a.n; i += STRIDE)
+    for (size_t i = 4 * fours + GRID_FIRST; i < a.n; i += GRID_STRIDE)
         a.x[i] = a.value;
 }
 
 KERNEL(gather, 256, struct gather_args)
 {
     const size_t each = a.width % 4 == 0 && aligned16(a.x, a.y) ? 4 : 1, columns = a.width / each;
-    for (size_t k = FIRST; k < a.N * columns; k += STRIDE) {
+    for (size_t k = GRID_FIRST; k < a.N * columns; k += GRID_STRIDE) {
         const size_t n = k / columns, i = each * (k - n * columns);
         const size_t from = static_cast<size_t>(a.index[n]) * a.width + i;
         if (each == 4)
@@ -137,7 +134,7 @@ KERNEL(gather, 256, struct gather_args)
 KERNEL(gather_bf16, 256, struct gather_bf16_args)
 {
     const size_t each = a.width % 4 == 0 && aligned16(a.y) && aligned8(a.x) ? 4 : 1, columns = a.width / each;
-    for (size_t k = FIRST; k < a.N * columns; k += STRIDE) {
+    for (size_t k = GRID_FIRST; k < a.N * columns; k += GRID_STRIDE) {
         const size_t n = k / columns, i = each * (k - n * columns);
         const size_t from = static_cast<size_t>(a.index[n]) * a.width + i;
         if (each == 4)

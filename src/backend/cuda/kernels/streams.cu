@@ -5,9 +5,6 @@
 
 enum { THREADS = 128, WARPS = THREADS / 32, MOST = DDL_MAX_STREAMS };
 
-#define FIRST (blockIdx.x * static_cast<size_t>(blockDim.x) + threadIdx.x)
-#define STRIDE (gridDim.x * static_cast<size_t>(blockDim.x))
-
 KERNEL(streams_sum, 128, struct streams_sum_args)
 {
     const bool fast = a.d % 4 == 0 && aligned16(a.X, a.y);
@@ -34,7 +31,7 @@ __device__ inline unsigned matrix_of(const size_t *rows, size_t p, size_t *row)
 KERNEL(streams_fold_fwd, 128, struct streams_fold_args)
 {
     const size_t width = a.d * a.n, rows = a.rows[0] + a.rows[1] + a.rows[2];
-    for (size_t k = FIRST; k < rows * width; k += STRIDE) {
+    for (size_t k = GRID_FIRST; k < rows * width; k += GRID_STRIDE) {
         const size_t p = k / width, place = k - p * width, j = place / a.d, at = (place - j * a.d) * a.n + j;
         size_t row;
         const unsigned matrix = matrix_of(a.rows, p, &row);
@@ -47,7 +44,7 @@ KERNEL(streams_fold_fwd, 128, struct streams_fold_args)
 KERNEL(streams_fold_bwd, 128, struct streams_fold_grad_args)
 {
     const size_t width = a.d * a.n, rows = a.rows[0] + a.rows[1] + a.rows[2];
-    for (size_t at = FIRST; at < width; at += STRIDE) {
+    for (size_t at = GRID_FIRST; at < width; at += GRID_STRIDE) {
         const size_t i = at / a.n, j = at - i * a.n;
         float dnorm = 0;
         for (size_t p = 0; p < rows; p++) {

@@ -2,14 +2,6 @@
 #include "backend/cuda/kernels/kernels.h"
 #include "backend/cuda/kernels/vectors.cuh"
 
-#define FIRST (blockIdx.x * static_cast<size_t>(blockDim.x) + threadIdx.x)
-#define STRIDE (gridDim.x * static_cast<size_t>(blockDim.x))
-
-__device__ inline float sigmoid(float x)
-{
-    return 1.0f / (1.0f + expf(-x));
-}
-
 __device__ inline float forward(float u, float g)
 {
     return u * sigmoid(u) * g;
@@ -26,37 +18,11 @@ __device__ inline gradients backward(float u, float g, float ds)
     return { ds * g * sigma * (1.0f + u * (1.0f - sigma)), ds * u * sigma };
 }
 
-__device__ inline float4 load_either4(const float *x, const uint16_t *x16, size_t i)
-{
-    return x16 ? load4_bf16(x16, i) : load4(x, i);
-}
-
-__device__ inline float load_either(const float *x, const uint16_t *x16, size_t i)
-{
-    return x16 ? float_of_bf16(x16[i]) : x[i];
-}
-
-__device__ inline void store_either4(float *y, uint16_t *y16, size_t i, float4 v)
-{
-    if (y16)
-        store4_bf16(y16, i, v);
-    else
-        store4(y, i, v);
-}
-
-__device__ inline void store_either(float *y, uint16_t *y16, size_t i, float v)
-{
-    if (y16)
-        y16[i] = bf16_of(v);
-    else
-        y[i] = v;
-}
-
 KERNEL(swiglu_fwd, 256, struct swiglu_args)
 {
     const size_t each = a.m % 4 == 0 && aligned16(a.ug, a.s) && aligned8(a.ug16, a.s16) ? 4 : 1,
                  columns = a.m / each;
-    for (size_t k = FIRST; k < a.N * columns; k += STRIDE) {
+    for (size_t k = GRID_FIRST; k < a.N * columns; k += GRID_STRIDE) {
         const size_t n = k / columns, i = each * (k - n * columns), at = 2 * n * a.m + i;
         if (each == 4) {
             const float4 u = load_either4(a.ug, a.ug16, at), g = load_either4(a.ug, a.ug16, at + a.m);
@@ -74,7 +40,7 @@ KERNEL(swiglu_bwd, 256, struct swiglu_grad_args)
 {
     const bool aligned = aligned16(a.ug, a.ds, a.dug) && aligned8(a.ug16, a.dug16);
     const size_t each = a.m % 4 == 0 && aligned ? 4 : 1, columns = a.m / each;
-    for (size_t k = FIRST; k < a.N * columns; k += STRIDE) {
+    for (size_t k = GRID_FIRST; k < a.N * columns; k += GRID_STRIDE) {
         const size_t n = k / columns, i = each * (k - n * columns), at = 2 * n * a.m + i;
         if (each == 4) {
             const float4 u = load_either4(a.ug, a.ug16, at), g = load_either4(a.ug, a.ug16, at + a.m);

@@ -6,6 +6,10 @@
 
 #define ALL_LANES 0xffffffffu
 
+/* For loops over flat arrays: this thread's first number, and how far apart its numbers are. */
+#define GRID_FIRST (blockIdx.x * static_cast<size_t>(blockDim.x) + threadIdx.x)
+#define GRID_STRIDE (gridDim.x * static_cast<size_t>(blockDim.x))
+
 /* Numbers i .. i + 3 of x; i is a multiple of 4 and x is aligned to 16. */
 __device__ inline float4 load4(const float *x, size_t i)
 {
@@ -60,6 +64,38 @@ __device__ inline float4 fma4(float4 a, float4 b, float4 c)
     return make_float4(a.x * b.x + c.x, a.y * b.y + c.y, a.z * b.z + c.z, a.w * b.w + c.w);
 }
 
+/* Numbers of arrays in one of two formats: x16 or y16 where it is not NULL. */
+__device__ inline float load_either(const float *x, const uint16_t *x16, size_t i)
+{
+    return x16 ? float_of_bf16(x16[i]) : x[i];
+}
+
+__device__ inline float4 load_either4(const float *x, const uint16_t *x16, size_t i)
+{
+    return x16 ? load4_bf16(x16, i) : load4(x, i);
+}
+
+__device__ inline void store_either(float *y, uint16_t *y16, size_t i, float v)
+{
+    if (y16)
+        y16[i] = bf16_of(v);
+    else
+        y[i] = v;
+}
+
+__device__ inline void store_either4(float *y, uint16_t *y16, size_t i, float4 v)
+{
+    if (y16)
+        store4_bf16(y16, i, v);
+    else
+        store4(y, i, v);
+}
+
+__device__ inline float sigmoid(float x)
+{
+    return 1.0f / (1.0f + expf(-x));
+}
+
 /* Whether all addresses are multiples of 16, or of 8 (NULL is). */
 __device__ inline bool aligned16(const void *a, const void *b = nullptr, const void *c = nullptr,
                                  const void *d = nullptr)
@@ -112,7 +148,7 @@ __device__ inline float4 load_row4_bf16(const uint16_t *x, size_t i, size_t d, b
 }
 
 /* The sum over the warp of x, in every lane. */
-__device__ inline float warp_sum(float x)
+template <class T> __device__ inline T warp_sum(T x)
 {
     for (int bits = 16; bits > 0; bits /= 2)
         x += __shfl_xor_sync(ALL_LANES, x, bits);
@@ -121,14 +157,14 @@ __device__ inline float warp_sum(float x)
 
 /* The sum over the block of x, in every thread; `sums` is shared memory for one number a warp, which may be
  * used again after the next barrier. */
-__device__ inline float block_sum(float x, float *sums)
+template <class T> __device__ inline T block_sum(T x, T *sums)
 {
     x = warp_sum(x);
     __syncthreads(); /* sums may still be read from the last call */
     if (threadIdx.x % 32 == 0)
         sums[threadIdx.x / 32] = x;
     __syncthreads();
-    float total = 0;
+    T total = 0;
     for (unsigned warp = 0; warp < blockDim.x / 32; warp++)
         total += sums[warp];
     return total;
