@@ -251,10 +251,11 @@ static void several_files(void **state)
     ddl_tokenizer_free(t);
 }
 
-static int stop_at_once(void *user, const struct ddl_tokenizer_train_progress *p)
+/* On a busy machine the first reports may come before any batch of the text. */
+static int stop_once_read(void *user, const struct ddl_tokenizer_train_progress *p)
 {
     *(uint64_t *)user = p->bytes_in;
-    return 1;
+    return p->bytes_in > 0;
 }
 
 /* A text large enough to trigger a progress report. */
@@ -274,7 +275,7 @@ static void interrupted(void **state)
     assert_ok(ddl_file_writer_commit(&w, &err), err);
     ddl_tokenizer *t;
     uint64_t bytes = 0;
-    assert_int_equal(ddl_tokenizer_train(&t, &config, &path, 1, stop_at_once, &bytes, &err),
+    assert_int_equal(ddl_tokenizer_train(&t, &config, &path, 1, stop_once_read, &bytes, &err),
                      DDL_E_INTERRUPTED);
     assert_null(t);
     assert_true(bytes > 0);
