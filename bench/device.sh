@@ -14,26 +14,18 @@ ddl=${DDL:-build/release/ddl}
 device="3.0TB/s 790TFLOP/s 1.5us" sizes="small medium" models="" batch=32 seq=1024 dtype=bf16 reference=baseline
 take_options "--device --sizes --models --batch --seq --dtype --reference" "$@"
 [ -x "$ddl" ] || { echo "$0: $ddl not found: run ./dev build first" >&2; exit 1; }
+report=$(mktemp)
+trap 'rm -f "$report"' EXIT
 [ -n "$models" ] || models=$("$ddl" info | awk '/^models/ { on = 1; next } /^[^ ]/ { on = 0 } on { print $1 }')
 
-# step SIZE MODEL: TFLOP, GB, milliseconds and tokens per second
+# sum KEY FILE: of the numbers with that key
+sum() { grep -o "\"$1\": [0-9.eE+-]*" "$2" | awk '{ sum += $2 } END { print sum }'; }
+
+# step SIZE MODEL: FLOPs, bytes and seconds
 step() {
-    "$ddl" bench step --size "$1" --model "$2" --batch "$batch" --seq "$seq" --dtype "$dtype" --device-model "$device" --json |
-        awk '{
-            while (match($0, /"op": "[^}]*/)) {
-                n = split(substr($0, RSTART, RLENGTH), field, /[:,]/)
-                for (i = 1; i < n; i++) {
-                    if (field[i] ~ /"flops"/) flops += field[i + 1]
-                    if (field[i] ~ /"bytes"/) bytes += field[i + 1]
-                }
-                rest = substr($0, RSTART + RLENGTH)
-                head = head substr($0, 1, RSTART)
-                $0 = rest
-            }
-            match(head, /"predicted_step_s": [0-9.e+-]*/)
-            seconds = substr(head, RSTART + 20, RLENGTH - 20)
-            print flops / 1e12, bytes / 1e9, 1e3 * seconds, '"$batch * $seq"' / seconds
-        }'
+    "$ddl" bench step --size "$1" --model "$2" --batch "$batch" --seq "$seq" --dtype "$dtype" --device-model "$device" \
+        --json >"$report"
+    echo "$(sum flops "$report") $(sum bytes "$report") $(field predicted_step_s <"$report")"
 }
 
 printf '| model |'
@@ -45,8 +37,9 @@ for model in $models; do
     printf '| `%s` |' "$model"
     for size in $sizes; do
         { step "$size" "$model"; step "$size" "$reference"; } |
-            awk 'NR == 1 { split($0, own, " ") }
-                 END { printf " %.1f | %.0f | %.0f | %d | %.2f |", own[1], own[2], own[3], 100 * int(own[4] / 100 + 0.5), own[4] / $4 }'
+            awk -v tokens="$((batch * seq))" 'NR == 1 { flops = $1; bytes = $2; seconds = $3 }
+                 END { printf " %.1f | %.0f | %.0f | %d | %.2f |", flops / 1e12, bytes / 1e9, 1e3 * seconds,
+                              100 * int(tokens / seconds / 100 + 0.5), $3 / seconds }'
     done
     echo
 done

@@ -85,9 +85,6 @@ if "$python" -c 'import torch, sys; sys.exit(not torch.cuda.is_available())' 2>/
     done
 fi
 
-# shares FILE: "op seconds" of each op
-shares() { grep -o '"op": "[^"]*", "seconds": [0-9.eE+-]*' "$1" | tr -d '",' | awk '{ print $2, $4 }'; }
-
 {
     echo
     echo "$name, $size, $batch × $seq tokens, bfloat16, $(date +%F). Test vectors: $(tail -qn 1 "$out"/verify.txt*); ops: $(tail -qn 1 "$out"/ops.txt*)."

@@ -76,6 +76,19 @@ __device__ inline void add_correction(const state_shape &s, state_numbers<HELD> 
     X.is_written();
 }
 
+/* A kernel with the state in registers, and one for longer states. */
+#define STATE_KERNELS(name, body, arguments)                                                                 \
+    KERNEL(name, 256, arguments)                                                                             \
+    {                                                                                                        \
+        DYNAMIC_SHARED(float, shared);                                                                       \
+        body<true>(a, state_shape(a.op.d, a.op.c), shared);                                                  \
+    }                                                                                                        \
+    KERNEL(name##_long, 512, arguments)                                                                      \
+    {                                                                                                        \
+        DYNAMIC_SHARED(float, shared);                                                                       \
+        body<false>(a, state_shape(a.op.d, a.op.c), shared);                                                 \
+    }
+
 template <bool HELD>
 __device__ inline void forward(const struct cuda_delta &a, const state_shape &s, float *shared)
 {
@@ -102,17 +115,7 @@ __device__ inline void forward(const struct cuda_delta &a, const state_shape &s,
     }
 }
 
-KERNEL(delta_fwd, 256, struct cuda_delta)
-{
-    DYNAMIC_SHARED(float, shared);
-    forward<true>(a, state_shape(a.op.d, a.op.c), shared);
-}
-
-KERNEL(delta_fwd_long, 512, struct cuda_delta)
-{
-    DYNAMIC_SHARED(float, shared);
-    forward<false>(a, state_shape(a.op.d, a.op.c), shared);
-}
+STATE_KERNELS(delta_fwd, forward, struct cuda_delta)
 
 template <bool HELD>
 __device__ inline void inverse(const struct cuda_delta_inverse &a, const state_shape &s, float *shared)
@@ -132,17 +135,7 @@ __device__ inline void inverse(const struct cuda_delta_inverse &a, const state_s
     }
 }
 
-KERNEL(delta_inverse, 256, struct cuda_delta_inverse)
-{
-    DYNAMIC_SHARED(float, shared);
-    inverse<true>(a, state_shape(a.op.d, a.op.c), shared);
-}
-
-KERNEL(delta_inverse_long, 512, struct cuda_delta_inverse)
-{
-    DYNAMIC_SHARED(float, shared);
-    inverse<false>(a, state_shape(a.op.d, a.op.c), shared);
-}
+STATE_KERNELS(delta_inverse, inverse, struct cuda_delta_inverse)
 
 /* What the gradient of step r needs besides its channels' numbers: sums over the channels. */
 struct channel_totals {
@@ -247,14 +240,4 @@ __device__ inline void backward(const struct cuda_delta_grad &a, const state_sha
     }
 }
 
-KERNEL(delta_bwd, 256, struct cuda_delta_grad)
-{
-    DYNAMIC_SHARED(float, shared);
-    backward<true>(a, state_shape(a.op.d, a.op.c), shared);
-}
-
-KERNEL(delta_bwd_long, 512, struct cuda_delta_grad)
-{
-    DYNAMIC_SHARED(float, shared);
-    backward<false>(a, state_shape(a.op.d, a.op.c), shared);
-}
+STATE_KERNELS(delta_bwd, backward, struct cuda_delta_grad)
