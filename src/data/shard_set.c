@@ -23,15 +23,34 @@ ddl_status ddl_shard_set_begin(struct ddl_shard_set *set, const char *work, int 
     return status ? status : ddl_file_make_only_dir(work, err);
 }
 
-static ddl_status begin_shard(struct ddl_shard_set *set, int split, struct ddl_error *err)
+/* Files of a split: shards, and masks, which have one byte per token and no header. */
+enum { SHARDS, MASKS, KINDS };
+
+static struct ddl_shard_sequence *sequence_of(struct ddl_shard_set *set, int split, int kind)
 {
-    struct ddl_shard_sequence *s = &set->split[split];
-    char name[DDL_SHARD_NAME], path[1024 + 128];
+    return kind == MASKS ? &set->mask[split] : &set->split[split];
+}
+
+/* Path of a file that is not published yet. */
+static void work_path(const struct ddl_shard_set *set, int split, int kind, size_t i, char *path, size_t size)
+{
+    char name[DDL_SHARD_NAME], shard[2048];
+    ddl_shard_name(name, split, i);
+    ddl_path_join(shard, sizeof shard, set->work, name);
+    if (kind == MASKS)
+        ddl_shard_mask_path(path, size, shard);
+    else
+        snprintf(path, size, "%s", shard);
+}
+
+static ddl_status begin_file(struct ddl_shard_set *set, int split, int kind, struct ddl_error *err)
+{
+    struct ddl_shard_sequence *s = sequence_of(set, split, kind);
+    char path[2048];
     if (s->shards == MAX_SHARDS)
         return ddl_error_set(err, DDL_E_USAGE, "%s: more than %d shards of %zu tokens: increase shard_tokens",
                              set->work, MAX_SHARDS, set->shard_tokens);
-    ddl_shard_name(name, split, s->shards);
-    ddl_path_join(path, sizeof path, set->work, name);
+    work_path(set, split, kind, s->shards, path, sizeof path);
     ddl_status status = ddl_file_writer_begin(&s->writer, path, err);
     if (status)
         return status;
@@ -39,22 +58,29 @@ static ddl_status begin_shard(struct ddl_shard_set *set, int split, struct ddl_e
     s->shards++;
     s->in_shard = 0;
     const unsigned char header[DDL_SHARD_HEADER] = { 0 }; /* overwritten when the shard is complete */
-    return ddl_file_writer_write(&s->writer, header, sizeof header, err);
+    return kind == MASKS ? DDL_OK : ddl_file_writer_write(&s->writer, header, sizeof header, err);
 }
 
-static ddl_status end_shard(struct ddl_shard_set *set, int split, struct ddl_error *err)
+/* Writes the header of the current shard, which is complete. */
+static ddl_status write_header(const struct ddl_shard_set *set, struct ddl_shard_sequence *s,
+                               struct ddl_error *err)
 {
-    struct ddl_shard_sequence *s = &set->split[split];
-    if (!s->open)
-        return DDL_OK;
     const uint32_t words[3] = { DDL_SHARD_MAGIC, set->width == 2 ? 1 : 2, (uint32_t)s->in_shard };
     unsigned char bytes[sizeof words];
     for (size_t i = 0; i < sizeof bytes; i++)
         bytes[i] = (unsigned char)(words[i / 4] >> 8 * (i % 4));
+    return fseek(s->writer.stream, 0, SEEK_SET) == 0
+               ? ddl_file_writer_write(&s->writer, bytes, sizeof bytes, err)
+               : ddl_file_error(err, s->writer.path, "seek");
+}
+
+static ddl_status end_file(struct ddl_shard_set *set, int split, int kind, struct ddl_error *err)
+{
+    struct ddl_shard_sequence *s = sequence_of(set, split, kind);
+    if (!s->open)
+        return DDL_OK;
     s->open = false;
-    ddl_status status = fseek(s->writer.stream, 0, SEEK_SET) == 0
-                            ? ddl_file_writer_write(&s->writer, bytes, sizeof bytes, err)
-                            : ddl_file_error(err, s->writer.path, "seek");
+    ddl_status status = kind == MASKS ? DDL_OK : write_header(set, s, err);
     if (status) {
         ddl_file_writer_discard(&s->writer);
         return status;
@@ -62,17 +88,18 @@ static ddl_status end_shard(struct ddl_shard_set *set, int split, struct ddl_err
     return ddl_file_writer_commit(&s->writer, err);
 }
 
-ddl_status ddl_shard_set_append_packed(struct ddl_shard_set *set, int split, const unsigned char *bytes,
-                                       size_t n, struct ddl_error *err)
+/* Appends the bytes of n tokens to the files of the kind. */
+static ddl_status append(struct ddl_shard_set *set, int split, int kind, const unsigned char *bytes, size_t n,
+                         struct ddl_error *err)
 {
-    struct ddl_shard_sequence *s = &set->split[split];
-    const size_t width = (size_t)set->width;
+    struct ddl_shard_sequence *s = sequence_of(set, split, kind);
+    const size_t width = kind == MASKS ? 1 : (size_t)set->width;
     ddl_status status = DDL_OK;
     while (n > 0 && !status) {
         if (s->open && s->in_shard == set->shard_tokens)
-            status = end_shard(set, split, err);
+            status = end_file(set, split, kind, err);
         if (!status && !s->open)
-            status = begin_shard(set, split, err);
+            status = begin_file(set, split, kind, err);
         if (status)
             break;
         size_t left = set->shard_tokens - (size_t)s->in_shard, take = n < left ? n : left;
@@ -83,6 +110,12 @@ ddl_status ddl_shard_set_append_packed(struct ddl_shard_set *set, int split, con
         n -= take;
     }
     return status;
+}
+
+ddl_status ddl_shard_set_append_packed(struct ddl_shard_set *set, int split, const unsigned char *bytes,
+                                       size_t n, struct ddl_error *err)
+{
+    return append(set, split, SHARDS, bytes, n, err);
 }
 
 ddl_status ddl_shard_set_append(struct ddl_shard_set *set, int split, const int32_t *ids, size_t n,
@@ -99,78 +132,26 @@ ddl_status ddl_shard_set_append(struct ddl_shard_set *set, int split, const int3
     return status;
 }
 
-/* Path of a complete shard that is not published yet. */
-static void work_path(const struct ddl_shard_set *set, int split, size_t i, char *path, size_t size)
-{
-    char name[DDL_SHARD_NAME];
-    ddl_shard_name(name, split, i);
-    ddl_path_join(path, size, set->work, name);
-}
-
-/* ---- masks ---- */
-
-/* Path of a mask that is not published yet. */
-static void mask_path(const struct ddl_shard_set *set, int split, size_t i, char *path, size_t size)
-{
-    char shard[2048];
-    work_path(set, split, i, shard, sizeof shard);
-    ddl_shard_mask_path(path, size, shard);
-}
-
-static ddl_status end_mask(struct ddl_mask_sequence *mask, struct ddl_error *err)
-{
-    if (!mask->open)
-        return DDL_OK;
-    mask->open = false;
-    return ddl_file_writer_commit(&mask->writer, err);
-}
-
-static ddl_status begin_mask(struct ddl_shard_set *set, int split, struct ddl_error *err)
-{
-    struct ddl_mask_sequence *mask = &set->split[split].mask;
-    char path[2048];
-    mask_path(set, split, mask->masks, path, sizeof path);
-    ddl_status status = ddl_file_writer_begin(&mask->writer, path, err);
-    if (status)
-        return status;
-    mask->open = true;
-    mask->masks++;
-    mask->in_mask = 0;
-    return DDL_OK;
-}
-
 ddl_status ddl_shard_set_append_mask(struct ddl_shard_set *set, int split, unsigned char group, uint64_t n,
                                      struct ddl_error *err)
 {
-    struct ddl_mask_sequence *mask = &set->split[split].mask;
     unsigned char bytes[4096];
     ddl_status status = DDL_OK;
     memset(bytes, group, sizeof bytes);
-    while (n > 0 && !status) {
-        if (mask->open && mask->in_mask == set->shard_tokens)
-            status = end_mask(mask, err);
-        if (!status && !mask->open)
-            status = begin_mask(set, split, err);
-        if (status)
-            break;
-        uint64_t left = set->shard_tokens - mask->in_mask, take = n < left ? n : left;
-        take = take < sizeof bytes ? take : sizeof bytes;
-        status = ddl_file_writer_write(&mask->writer, bytes, (size_t)take, err);
-        mask->in_mask += take;
-        n -= take;
+    for (uint64_t done = 0, take; done < n && !status; done += take) {
+        take = n - done < sizeof bytes ? n - done : sizeof bytes;
+        status = append(set, split, MASKS, bytes, (size_t)take, err);
     }
     return status;
 }
 
-/* ---- complete shards ---- */
-
 ddl_status ddl_shard_set_close(struct ddl_shard_set *set, struct ddl_error *err)
 {
     ddl_status status = DDL_OK;
-    for (int split = 0; split < DDL_SPLITS && !status; split++)
-        status = end_shard(set, split, err);
-    for (int split = 0; split < DDL_SPLITS && !status; split++)
-        status = end_mask(&set->split[split].mask, err);
+    for (int kind = 0; kind < KINDS; kind++) {
+        for (int split = 0; split < DDL_SPLITS && !status; split++)
+            status = end_file(set, split, kind, err);
+    }
     return status;
 }
 
@@ -204,7 +185,7 @@ ddl_status ddl_shard_set_read(const struct ddl_shard_set *set, int split, uint64
         char path[2048];
         uint64_t from = start % set->shard_tokens, left = set->shard_tokens - from;
         size_t take = n < left ? n : (size_t)left;
-        work_path(set, split, (size_t)(start / set->shard_tokens), path, sizeof path);
+        work_path(set, split, SHARDS, (size_t)(start / set->shard_tokens), path, sizeof path);
         status = read_ids(set, path, from, take, ids, err);
         start += take;
         ids += take;
@@ -219,8 +200,8 @@ ddl_status ddl_shard_set_make_train(struct ddl_shard_set *set, struct ddl_error 
     ddl_status status = DDL_OK;
     while (train->shards < val->shards && !status) {
         char from[2048], to[2048];
-        work_path(set, DDL_SPLIT_VAL, train->shards, from, sizeof from);
-        work_path(set, DDL_SPLIT_TRAIN, train->shards, to, sizeof to);
+        work_path(set, DDL_SPLIT_VAL, SHARDS, train->shards, from, sizeof from);
+        work_path(set, DDL_SPLIT_TRAIN, SHARDS, train->shards, to, sizeof to);
         if (rename(from, to) != 0)
             status = ddl_file_error(err, to, "rename a file to this name");
         else
@@ -260,12 +241,12 @@ ddl_status ddl_shard_set_truncate(struct ddl_shard_set *set, int split, uint64_t
     size_t last = (size_t)((tokens - 1) / set->shard_tokens);
     char path[2048];
     while (s->shards > last + 1) {
-        work_path(set, split, s->shards - 1, path, sizeof path);
+        work_path(set, split, SHARDS, s->shards - 1, path, sizeof path);
         if (unlink(path) != 0)
             return ddl_file_error(err, path, "remove");
         s->shards--;
     }
-    work_path(set, split, last, path, sizeof path);
+    work_path(set, split, SHARDS, last, path, sizeof path);
     s->tokens = tokens;
     s->in_shard = tokens - last * (uint64_t)set->shard_tokens;
     return shorten(set, path, s->in_shard, err);
@@ -287,13 +268,10 @@ ddl_status ddl_shard_set_record(struct ddl_shard_set *set, json_t *about, struct
     char path[2048];
     json_t *files = json_object();
     ddl_status status = DDL_OK;
-    for (int split = 0; split < DDL_SPLITS; split++) {
-        for (size_t i = 0; i < set->split[split].shards && !status; i++) {
-            work_path(set, split, i, path, sizeof path);
-            status = record_size(files, path, err);
-        }
-        for (size_t i = 0; i < set->split[split].mask.masks && !status; i++) {
-            mask_path(set, split, i, path, sizeof path);
+    for (int part = 0; part < DDL_SPLITS * KINDS; part++) {
+        const int split = part / KINDS, kind = part % KINDS;
+        for (size_t i = 0; i < sequence_of(set, split, kind)->shards && !status; i++) {
+            work_path(set, split, kind, i, path, sizeof path);
             status = record_size(files, path, err);
         }
     }
@@ -310,20 +288,14 @@ ddl_status ddl_shard_set_record(struct ddl_shard_set *set, json_t *about, struct
 void ddl_shard_set_discard(struct ddl_shard_set *set)
 {
     char path[2048];
-    for (int split = 0; split < DDL_SPLITS; split++) {
-        if (set->split[split].open)
-            ddl_file_writer_discard(&set->split[split].writer);
-        set->split[split].open = false;
-        for (size_t i = 0; i < set->split[split].shards; i++) {
-            work_path(set, split, i, path, sizeof path);
-            unlink(path);
-        }
-        struct ddl_mask_sequence *mask = &set->split[split].mask;
-        if (mask->open)
-            ddl_file_writer_discard(&mask->writer);
-        mask->open = false;
-        for (size_t i = 0; i < mask->masks; i++) {
-            mask_path(set, split, i, path, sizeof path);
+    for (int part = 0; part < DDL_SPLITS * KINDS; part++) {
+        const int split = part / KINDS, kind = part % KINDS;
+        struct ddl_shard_sequence *s = sequence_of(set, split, kind);
+        if (s->open)
+            ddl_file_writer_discard(&s->writer);
+        s->open = false;
+        for (size_t i = 0; i < s->shards; i++) {
+            work_path(set, split, kind, i, path, sizeof path);
             unlink(path);
         }
     }

@@ -14,15 +14,9 @@ struct ddl_shard_set {
     struct ddl_shard_sequence {
         struct ddl_file_writer writer;
         bool open;
-        uint64_t in_shard, tokens; /* in the current shard; total */
+        uint64_t in_shard, tokens; /* in the current file; total */
         size_t shards;             /* created so far */
-        struct ddl_mask_sequence {
-            struct ddl_file_writer writer;
-            bool open;
-            uint64_t in_mask; /* tokens of the current mask */
-            size_t masks;     /* created so far */
-        } mask;
-    } split[DDL_SPLITS];
+    } split[DDL_SPLITS], mask[DDL_SPLITS];
 };
 
 /* Creates the folder `work`, empty. After a successful begin, either publish the shards or call discard. */
