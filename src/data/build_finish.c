@@ -1,6 +1,5 @@
 #include "base/json.h"
 #include "base/rng.h"
-#include "base/utf8.h"
 #include "data/build.h"
 #include "data/hold_out.h"
 #include "data/part_file.h"
@@ -177,32 +176,19 @@ static ddl_status hold_out_end(struct merge *m, struct ddl_error *err)
     return DDL_OK;
 }
 
-static json_t *split_object(const struct ddl_build_result *r, int split)
-{
-    return json_pack("{s:I, s:I, s:I}", "documents", (json_int_t)r->documents[split], "tokens",
-                     (json_int_t)r->tokens[split], "bytes", (json_int_t)r->bytes[split]);
-}
-
 /* Writes shards.json. */
 static ddl_status write_record(struct merge *m, struct ddl_error *err)
 {
     const struct ddl_build_result *r = &m->b->result;
-    const struct ddl_tokenizer_identity *id = &m->b->identity;
+    const struct ddl_shard_record record = { .tokenizer = &m->b->identity,
+                                             .documents = { r->documents[0], r->documents[1] },
+                                             .bytes = { r->bytes[0], r->bytes[1] },
+                                             .skipped = r->skipped,
+                                             .build = m->b->name };
     ddl_status status = ddl_shard_set_close(&m->set, err);
-    if (status)
-        return status;
-    /* A path that is not UTF-8 has no text in JSON: then the name is empty. */
-    const char *name = ddl_utf8_is_valid(id->name, strlen(id->name)) ? id->name : "";
-    json_t *tokenizer =
-        json_pack("{s:s, s:I, s:i, s:s}", "name", name, "vocab_size", (json_int_t)id->vocab_size,
-                  "end_of_text", (int)id->end_of_text, "sha256", id->sha256);
-    json_t *about = json_pack("{s:i, s:o, s:o, s:o, s:I, s:o, s:s}", "version", 1, "tokenizer", tokenizer,
-                              "train", split_object(r, DDL_SPLIT_TRAIN), "val",
-                              split_object(r, DDL_SPLIT_VAL), "skipped", (json_int_t)r->skipped, "options",
-                              ddl_build_recorded_options(m->b->config, false), "build", m->b->name);
-    status = ddl_shard_set_record(&m->set, about, err);
-    json_decref(about);
-    return status;
+    return status
+               ? status
+               : ddl_shard_set_record(&m->set, &record, ddl_build_recorded_options(m->b->config, false), err);
 }
 
 ddl_status ddl_build_finish(struct ddl_build *b, struct ddl_error *err)

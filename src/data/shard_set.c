@@ -3,6 +3,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/utf8.h"
 #include "data/shard_format.h"
 
 #include <stdlib.h>
@@ -263,26 +264,47 @@ static ddl_status record_size(json_t *files, const char *path, struct ddl_error 
                : ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory", path);
 }
 
-ddl_status ddl_shard_set_record(struct ddl_shard_set *set, json_t *about, struct ddl_error *err)
+static ddl_status record_files(struct ddl_shard_set *set, json_t *files, struct ddl_error *err)
 {
-    char path[2048];
-    json_t *files = json_object();
     ddl_status status = DDL_OK;
     for (int part = 0; part < DDL_SPLITS * KINDS; part++) {
         const int split = part / KINDS, kind = part % KINDS;
         for (size_t i = 0; i < sequence_of(set, split, kind)->shards && !status; i++) {
+            char path[2048];
             work_path(set, split, kind, i, path, sizeof path);
             status = record_size(files, path, err);
         }
     }
-    if (status) {
-        json_decref(files);
-        return status;
-    }
+    return status;
+}
+
+static json_t *split_object(const struct ddl_shard_set *set, const struct ddl_shard_record *record, int split)
+{
+    return json_pack("{s:I, s:I, s:I}", "documents", (json_int_t)record->documents[split], "tokens",
+                     (json_int_t)set->split[split].tokens, "bytes", (json_int_t)record->bytes[split]);
+}
+
+ddl_status ddl_shard_set_record(struct ddl_shard_set *set, const struct ddl_shard_record *record,
+                                json_t *options, struct ddl_error *err)
+{
+    const struct ddl_tokenizer_identity *id = record->tokenizer;
+    /* A path that is not UTF-8 has no text in JSON: then the name is empty. */
+    const char *name = ddl_utf8_is_valid(id->name, strlen(id->name)) ? id->name : "";
+    json_t *files = json_object(), *tokenizer = json_pack("{s:s, s:I, s:i, s:s}", "name", name, "vocab_size",
+                                                          (json_int_t)id->vocab_size, "end_of_text",
+                                                          (int)id->end_of_text, "sha256", id->sha256);
+    char path[2048];
+    ddl_status status = record_files(set, files, err);
+    json_t *about = json_pack(
+        "{s:i, s:o, s:o, s:o, s:I, s:o, s:s, s:o}", "version", 1, "tokenizer", tokenizer, "train",
+        split_object(set, record, DDL_SPLIT_TRAIN), "val", split_object(set, record, DDL_SPLIT_VAL),
+        "skipped", (json_int_t)record->skipped, "options", options, "build", record->build, "files", files);
     ddl_path_join(path, sizeof path, set->work, DDL_SHARD_RECORD);
-    if (json_object_set_new(about, "files", files) != 0)
-        return ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory", path);
-    return ddl_json_write(path, about, err);
+    if (!status)
+        status = about ? ddl_json_write(path, about, err)
+                       : ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory", path);
+    json_decref(about);
+    return status;
 }
 
 void ddl_shard_set_discard(struct ddl_shard_set *set)

@@ -4,6 +4,7 @@
 
 #include "base/file.h"
 #include "data/shard_format.h"
+#include "ddl/tokenizer.h"
 
 #include <jansson.h>
 
@@ -43,9 +44,17 @@ ddl_status ddl_shard_set_make_train(struct ddl_shard_set *set, struct ddl_error 
 /* Removes all but the first `tokens` tokens, at least 1. */
 ddl_status ddl_shard_set_truncate(struct ddl_shard_set *set, int split, uint64_t tokens,
                                   struct ddl_error *err);
-/* Of a closed set: writes the record of the build, `about` (borrowed; NULL without memory) with the key
- * "files" added to it: the size of each shard and mask. A folder with a record is complete. */
-ddl_status ddl_shard_set_record(struct ddl_shard_set *set, json_t *about, struct ddl_error *err);
+/* What the record of a build states, besides its files and tokens. */
+struct ddl_shard_record {
+    const struct ddl_tokenizer_identity *tokenizer;
+    uint64_t documents[DDL_SPLITS], bytes[DDL_SPLITS]; /* bytes of text */
+    uint64_t skipped;                                  /* empty documents */
+    const char *build;                                 /* identity of the build */
+};
+/* Of a closed set: writes the record, with `options` (owned; NULL without memory) and the size of each shard
+ * and mask. A folder with a record is complete. */
+ddl_status ddl_shard_set_record(struct ddl_shard_set *set, const struct ddl_shard_record *record,
+                                json_t *options, struct ddl_error *err);
 /* Removes the folder and all shards in it. */
 void ddl_shard_set_discard(struct ddl_shard_set *set);
 

@@ -6,7 +6,6 @@
 #include "base/json.h"
 #include "base/rng.h"
 #include "base/sha256.h"
-#include "base/utf8.h"
 #include "data/publish.h"
 #include "data/shard_set.h"
 
@@ -266,17 +265,9 @@ static json_t *options_object(const struct ddl_synthetic_config *c)
     return options;
 }
 
-static json_t *split_object(const struct writer *w, int split, uint64_t sequences)
-{
-    return json_pack("{s:I, s:I, s:I}", "documents", (json_int_t)sequences, "tokens",
-                     (json_int_t)w->set.split[split].tokens, "bytes", (json_int_t)w->text_bytes[split]);
-}
-
-/* shards.json, as a build of text writes it. */
+/* Writes shards.json. */
 static ddl_status write_record(struct writer *w, struct ddl_error *err)
 {
-    const struct ddl_tokenizer_identity *id = &w->identity;
-    const char *name = ddl_utf8_is_valid(id->name, strlen(id->name)) ? id->name : "";
     json_t *options = options_object(w->config);
     char *text = options ? ddl_json_dumps(options, JSON_COMPACT | JSON_SORT_KEYS) : NULL, build[65];
     struct ddl_sha256 sum;
@@ -284,16 +275,11 @@ static ddl_status write_record(struct writer *w, struct ddl_error *err)
     ddl_sha256_add(&sum, text ? text : "", text ? strlen(text) : 0);
     ddl_sha256_end_hex(&sum, build);
     free(text);
-    json_t *tokenizer =
-        json_pack("{s:s, s:I, s:i, s:s}", "name", name, "vocab_size", (json_int_t)id->vocab_size,
-                  "end_of_text", (int)id->end_of_text, "sha256", id->sha256);
-    json_t *about = json_pack("{s:i, s:o, s:o, s:o, s:I, s:o, s:s}", "version", 1, "tokenizer", tokenizer,
-                              "train", split_object(w, DDL_SPLIT_TRAIN, w->config->sequences), "val",
-                              split_object(w, DDL_SPLIT_VAL, w->config->val_sequences), "skipped",
-                              (json_int_t)0, "options", options, "build", build);
-    ddl_status status = ddl_shard_set_record(&w->set, about, err);
-    json_decref(about);
-    return status;
+    const struct ddl_shard_record record = { .tokenizer = &w->identity,
+                                             .documents = { w->config->sequences, w->config->val_sequences },
+                                             .bytes = { w->text_bytes[0], w->text_bytes[1] },
+                                             .build = build };
+    return ddl_shard_set_record(&w->set, &record, options, err);
 }
 
 /* Completes the publication of a process that was killed; refuses shards and builds that are not to be

@@ -122,9 +122,9 @@ static void publication_is_completed(void **state)
     begin(&set, 2, 10);
     append(&set, DDL_SPLIT_TRAIN, 0, 35);
     assert_ok(ddl_shard_set_close(&set, &err), err);
-    json_t *about = json_object();
-    assert_ok(ddl_shard_set_record(&set, about, &err), err);
-    json_decref(about);
+    const struct ddl_tokenizer_identity identity = { .vocab_size = 100 };
+    const struct ddl_shard_record record = { .tokenizer = &identity, .build = "" };
+    assert_ok(ddl_shard_set_record(&set, &record, json_object(), &err), err);
     assert_ok(ddl_publish_begin(&folder, false, &err), err);
     assert_int_equal(rename(scratch_path("deep/er/out/.build/ready/train_000002.bin"),
                             scratch_path("deep/er/out/train_000002.bin")),
