@@ -45,7 +45,7 @@ int eval_tasks(const struct eval_flags *flags, size_t n_folders, const char *con
 struct loss_row {
     struct eval_model model;
     struct ddl_eval_result result;
-    struct ddl_eval_group *groups; /* (DDL_MASK_GROUPS), or NULL */
+    struct ddl_eval_group groups[DDL_MASK_GROUPS]; /* of --groups */
 };
 void print_losses(const struct eval_flags *flags, const struct loss_row *rows, size_t n);
 

@@ -54,7 +54,7 @@ static ddl_status evaluate_model(struct evaluation *e, struct loss_row *row, str
     if (!status)
         note_unknown_tokenizer(e, &folder);
     struct ddl_eval_config config = flags->windows;
-    config.groups = row->groups;
+    config.groups = flags->groups ? row->groups : NULL;
     if (!status)
         status =
             token_data_eval(&e->data, &folder, &flags->model, &config, show_progress, e, &row->result, err);
@@ -86,17 +86,13 @@ int eval_loss(const struct eval_flags *flags, size_t n_folders, const char *cons
                             .models_left = n_folders,
                             .work = work_line_on_stderr("tokens", flags->quiet) };
     struct loss_row *rows = calloc(n_folders, sizeof *rows);
-    struct ddl_eval_group *groups = calloc(n_folders * DDL_MASK_GROUPS, sizeof *groups);
     exit_on_interrupt(true); /* nothing is written */
-    for (size_t i = 0; rows && flags->groups && i < n_folders; i++)
-        rows[i].groups = groups + i * DDL_MASK_GROUPS;
-    ddl_status status = rows && groups ? DDL_OK : ddl_error_set(&err, DDL_E_MEMORY, "eval: out of memory");
+    ddl_status status = rows ? DDL_OK : ddl_error_set(&err, DDL_E_MEMORY, "eval: out of memory");
     status = ddl_comm_agree(flags->comm, status, &err);
     if (!status)
         status = evaluate(&e, rows, folders, &err);
     if (!status && ddl_comm_rank(flags->comm) == 0)
         print_losses(flags, rows, n_folders);
-    free(groups);
     free(rows);
     return status ? report_agreed(flags->comm, &err) : EXIT_OK;
 }

@@ -41,79 +41,72 @@ static void print_markdown_name(const struct eval_model *model)
 /* What is printed of a group. */
 struct group_figures {
     double loss, accuracy, exact_match;
+    unsigned long long tokens, answers;
 };
 
-static struct group_figures figures_of(const struct ddl_eval_group *g)
+/* False for a group without tokens. */
+static bool find_figures(const struct ddl_eval_group *g, struct group_figures *out)
 {
-    return (struct group_figures){ g->nats / (double)g->tokens, (double)g->correct / (double)g->tokens,
-                                   (double)g->exact / (double)g->answers };
+    if (g->tokens == 0)
+        return false;
+    *out = (struct group_figures){ .loss = g->nats / (double)g->tokens,
+                                   .accuracy = (double)g->correct / (double)g->tokens,
+                                   .exact_match = (double)g->exact / (double)g->answers,
+                                   .tokens = g->tokens,
+                                   .answers = g->answers };
+    return true;
 }
 
 static void print_groups_text(const struct ddl_eval_group *groups)
 {
+    struct group_figures f;
     printf("\ngroup       loss   accuracy      tokens  exact match     answers\n");
     for (int i = 1; i < DDL_MASK_GROUPS; i++) {
-        const struct ddl_eval_group *g = &groups[i];
-        const struct group_figures f = figures_of(g);
-        if (g->tokens)
-            printf("%5d  %9.6f  %9.6f  %10llu  %11.6f  %10llu\n", i, f.loss, f.accuracy,
-                   (unsigned long long)g->tokens, f.exact_match, (unsigned long long)g->answers);
+        if (find_figures(&groups[i], &f))
+            printf("%5d  %9.6f  %9.6f  %10llu  %11.6f  %10llu\n", i, f.loss, f.accuracy, f.tokens,
+                   f.exact_match, f.answers);
     }
 }
 
 static void print_groups_json(struct ddl_json *json, const struct ddl_eval_group *groups)
 {
+    struct group_figures f;
     ddl_json_open(json, "groups", '[');
     for (int i = 1; i < DDL_MASK_GROUPS; i++) {
-        const struct ddl_eval_group *g = &groups[i];
-        const struct group_figures f = figures_of(g);
-        if (!g->tokens)
+        if (!find_figures(&groups[i], &f))
             continue;
         ddl_json_open(json, NULL, '{');
         ddl_json_count(json, "group", (uint64_t)i);
         ddl_json_number(json, "loss", f.loss, 9);
         ddl_json_number(json, "accuracy", f.accuracy, 9);
-        ddl_json_count(json, "tokens", g->tokens);
+        ddl_json_count(json, "tokens", f.tokens);
         ddl_json_number(json, "exact_match", f.exact_match, 9);
-        ddl_json_count(json, "answers", g->answers);
+        ddl_json_count(json, "answers", f.answers);
         ddl_json_close(json, '}');
     }
     ddl_json_close(json, ']');
 }
 
-static void print_groups_csv(const struct loss_row *rows, size_t n)
+/* As CSV, or as Markdown. */
+static void print_groups_table(const struct loss_row *rows, size_t n, bool csv)
 {
-    printf("model,saved_model,group,loss,accuracy,tokens,exact_match,answers\n");
+    struct group_figures f;
+    printf(csv ? "model,saved_model,group,loss,accuracy,tokens,exact_match,answers\n"
+               : "| model | group | loss | accuracy | tokens | exact match | answers "
+                 "|\n|---|---|---|---|---|---|---|\n");
     for (size_t i = 0; i < n * DDL_MASK_GROUPS; i++) {
         const struct loss_row *row = &rows[i / DDL_MASK_GROUPS];
-        const struct ddl_eval_group *g = &row->groups[i % DDL_MASK_GROUPS];
-        const struct group_figures f = figures_of(g);
-        if (!g->tokens)
+        const size_t group = i % DDL_MASK_GROUPS;
+        if (!find_figures(&row->groups[group], &f))
             continue;
-        print_csv_name(&row->model);
-        printf("%zu,%.9g,%.9g,%llu,%.9g,%llu\n", i % DDL_MASK_GROUPS, f.loss, f.accuracy,
-               (unsigned long long)g->tokens, f.exact_match, (unsigned long long)g->answers);
-    }
-}
-
-static void print_groups_markdown(const struct loss_row *rows, size_t n)
-{
-    printf("| model | group | loss | accuracy | tokens | exact match | answers "
-           "|\n|---|---|---|---|---|---|---|\n");
-    for (size_t i = 0; i < n * DDL_MASK_GROUPS; i++) {
-        const struct loss_row *row = &rows[i / DDL_MASK_GROUPS];
-        const struct ddl_eval_group *g = &row->groups[i % DDL_MASK_GROUPS];
-        const struct group_figures f = figures_of(g);
-        if (!g->tokens)
-            continue;
-        print_markdown_name(&row->model);
-        printf(" %zu | %.4f | %.4f | %llu | %.4f | %llu |\n", i % DDL_MASK_GROUPS, f.loss, f.accuracy,
-               (unsigned long long)g->tokens, f.exact_match, (unsigned long long)g->answers);
+        (csv ? print_csv_name : print_markdown_name)(&row->model);
+        printf(csv ? "%zu,%.9g,%.9g,%llu,%.9g,%llu\n" : " %zu | %.4f | %.4f | %llu | %.4f | %llu |\n", group,
+               f.loss, f.accuracy, f.tokens, f.exact_match, f.answers);
     }
 }
 
 /* bits_per_byte is NaN where the text's bytes are not known. */
-static void print_losses_text(const struct loss_row *rows, size_t n)
+static void print_losses_text(const struct eval_flags *flags, const struct loss_row *rows, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         const struct ddl_eval_result *r = &rows[i].result;
@@ -122,7 +115,7 @@ static void print_losses_text(const struct loss_row *rows, size_t n)
         if (!isnan(r->bits_per_byte))
             printf("bits per byte  %.6f\n", r->bits_per_byte);
         printf("tokens         %llu\nseconds        %.2f\n", (unsigned long long)r->tokens, r->seconds);
-        if (rows[i].groups)
+        if (flags->groups)
             print_groups_text(rows[i].groups);
     }
 }
@@ -145,7 +138,7 @@ static void print_losses_json(const struct eval_flags *flags, const struct loss_
         }
         ddl_json_count(&json, "tokens", r->tokens);
         ddl_json_fixed(&json, "seconds", r->seconds, 6);
-        if (rows[i].groups)
+        if (flags->groups)
             print_groups_json(&json, rows[i].groups);
         ddl_json_close(&json, '}');
     }
@@ -186,12 +179,14 @@ void print_losses(const struct eval_flags *flags, const struct loss_row *rows, s
 {
     if (flags->json)
         print_losses_json(flags, rows, n);
+    else if (flags->groups && (flags->csv || flags->markdown))
+        print_groups_table(rows, n, flags->csv);
     else if (flags->csv)
-        (flags->groups ? print_groups_csv : print_losses_csv)(rows, n);
+        print_losses_csv(rows, n);
     else if (flags->markdown)
-        (flags->groups ? print_groups_markdown : print_losses_markdown)(rows, n);
+        print_losses_markdown(rows, n);
     else
-        print_losses_text(rows, n);
+        print_losses_text(flags, rows, n);
 }
 
 /* ---- tasks ---- */
