@@ -75,8 +75,10 @@ static int show_progress(void *user, uint64_t done, uint64_t total)
 
 static ddl_status evaluate(struct ablation *a, struct ddl_eval_result *out, struct ddl_error *err)
 {
-    ddl_status status = token_data_eval(&a->data, &a->folder, &a->flags->model, &a->flags->windows,
-                                        show_progress, a, out, err);
+    struct ddl_eval_config config = a->flags->windows;
+    config.progress = show_progress;
+    config.user = a;
+    ddl_status status = token_data_eval(&a->data, &a->folder, &a->flags->model, &config, out, err);
     a->done += out->tokens;
     return status;
 }
@@ -84,12 +86,13 @@ static ddl_status evaluate(struct ablation *a, struct ddl_eval_result *out, stru
 static ddl_status measure_means(struct ablation *a, struct ddl_error *err)
 {
     const struct ddl_inspect_config config = { .seq = a->flags->windows.seq,
-                                               .max_tokens = a->flags->windows.max_tokens };
+                                               .max_tokens = a->flags->windows.max_tokens,
+                                               .progress = show_progress,
+                                               .user = a };
     if (!a->plan.needs_means)
         return DDL_OK;
     snprintf(a->what, sizeof a->what, "mean gates");
-    ddl_status status =
-        token_data_inspect(&a->data, &a->folder, &a->flags->model, &config, show_progress, a, &a->means, err);
+    ddl_status status = token_data_inspect(&a->data, &a->folder, &a->flags->model, &config, &a->means, err);
     a->done += a->means ? ddl_inspect_tokens(a->means) : 0;
     return status;
 }

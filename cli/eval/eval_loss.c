@@ -45,19 +45,18 @@ static ddl_status evaluate_model(struct evaluation *e, struct loss_row *row, str
     struct folder folder;
     e->folder = row->model.folder;
     const struct eval_flags *flags = e->flags;
+    struct ddl_eval_config config = flags->windows;
+    config.progress = show_progress;
+    config.user = e;
+    config.groups = flags->groups ? row->groups : NULL;
     ddl_status status = eval_open(&folder, flags, &row->model, e->data.text != NULL, err);
     if (!status)
-        status = ddl_comm_agree(flags->comm,
-                                token_data_force(flags->force, &e->data, &folder, &flags->model,
-                                                 &flags->windows, show_progress, e, err),
-                                err);
+        status = ddl_comm_agree(
+            flags->comm, token_data_force(flags->force, &e->data, &folder, &flags->model, &config, err), err);
     if (!status)
         note_unknown_tokenizer(e, &folder);
-    struct ddl_eval_config config = flags->windows;
-    config.groups = flags->groups ? row->groups : NULL;
     if (!status)
-        status =
-            token_data_eval(&e->data, &folder, &flags->model, &config, show_progress, e, &row->result, err);
+        status = token_data_eval(&e->data, &folder, &flags->model, &config, &row->result, err);
     folder_close(&folder);
     e->done += row->result.positions;
     e->models_left--;

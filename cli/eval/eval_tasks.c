@@ -202,8 +202,7 @@ static ddl_status score_task(struct evaluation *e, const struct folder *folder, 
 static ddl_status prepare_model(struct evaluation *e, struct folder *folder, struct task_row *row,
                                 struct ddl_error *err)
 {
-    ddl_status status =
-        token_data_force(e->flags->force, NULL, folder, &e->flags->model, NULL, NULL, NULL, err);
+    ddl_status status = token_data_force(e->flags->force, NULL, folder, &e->flags->model, NULL, err);
     if (!status)
         status = load_tasks(e, folder, err);
     if (status)

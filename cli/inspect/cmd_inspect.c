@@ -63,11 +63,13 @@ static ddl_status inspect_tokens(const struct flags *flags, const struct folder 
                                  struct ddl_error *err)
 {
     struct work_line work = work_line_on_stderr("tokens", flags->quiet);
+    struct ddl_inspect_config config = flags->inspect;
+    config.progress = show_progress;
+    config.user = &work;
     struct token_data data;
     ddl_status status = token_data_open(&data, &flags->tokens, flags->quiet, err);
     if (!status)
-        status =
-            token_data_inspect(&data, folder, &flags->model, &flags->inspect, show_progress, &work, out, err);
+        status = token_data_inspect(&data, folder, &flags->model, &config, out, err);
     progress_line_clear(&work.line);
     token_data_close(&data);
     return status;

@@ -68,58 +68,50 @@ static ddl_status named(const struct token_data *data, ddl_status status, struct
 
 ddl_status token_data_eval(const struct token_data *data, const struct folder *folder,
                            const struct model_flags *model, const struct ddl_eval_config *config,
-                           ddl_progress_fn *progress, void *user, struct ddl_eval_result *out,
-                           struct ddl_error *err)
+                           struct ddl_eval_result *out, struct ddl_error *err)
 {
     ddl_status status = ddl_comm_agree(config->comm, check_vocabulary(data, folder, model, err), err);
     if (status)
         return status;
-    struct ddl_eval_config with_progress = *config;
-    with_progress.progress = progress;
-    with_progress.user = user;
     if (data->shards)
         status = ddl_eval_shards(folder->model, data->is_recorded ? folder->tokenizer : NULL, data->shards,
-                                 &with_progress, out, err);
+                                 config, out, err);
     else
-        status =
-            ddl_eval_text(folder->model, folder->tokenizer, data->text, data->size, &with_progress, out, err);
+        status = ddl_eval_text(folder->model, folder->tokenizer, data->text, data->size, config, out, err);
     return named(data, status, err);
 }
 
 ddl_status token_data_inspect(const struct token_data *data, const struct folder *folder,
                               const struct model_flags *model, const struct ddl_inspect_config *config,
-                              ddl_progress_fn *progress, void *user, ddl_inspection **out,
-                              struct ddl_error *err)
+                              ddl_inspection **out, struct ddl_error *err)
 {
     *out = NULL;
     ddl_status status = check_vocabulary(data, folder, model, err);
     if (status)
         return status;
-    struct ddl_inspect_config with_progress = *config;
-    with_progress.progress = progress;
-    with_progress.user = user;
     if (data->shards)
-        status = ddl_inspect_shards(out, folder->model, data->shards, &with_progress, err);
+        status = ddl_inspect_shards(out, folder->model, data->shards, config, err);
     else
-        status = ddl_inspect_text(out, folder->model, folder->tokenizer, data->text, data->size,
-                                  &with_progress, err);
+        status = ddl_inspect_text(out, folder->model, folder->tokenizer, data->text, data->size, config, err);
     return named(data, status, err);
 }
 
 static ddl_status measure_means(const struct token_data *data, const struct folder *folder,
                                 const struct model_flags *model, const struct ddl_eval_config *windows,
-                                ddl_progress_fn *progress, void *user, ddl_inspection **out,
-                                struct ddl_error *err)
+                                ddl_inspection **out, struct ddl_error *err)
 {
     if (!data)
         return ddl_error_set(err, DDL_E_USAGE, "--force: beta=mean: expected with --val-data or --text");
-    const struct ddl_inspect_config config = { .seq = windows->seq, .max_tokens = windows->max_tokens };
-    return token_data_inspect(data, folder, model, &config, progress, user, out, err);
+    const struct ddl_inspect_config config = { .seq = windows->seq,
+                                               .max_tokens = windows->max_tokens,
+                                               .progress = windows->progress,
+                                               .user = windows->user };
+    return token_data_inspect(data, folder, model, &config, out, err);
 }
 
 ddl_status token_data_force(const char *specs, const struct token_data *data, const struct folder *folder,
                             const struct model_flags *model, const struct ddl_eval_config *windows,
-                            ddl_progress_fn *progress, void *user, struct ddl_error *err)
+                            struct ddl_error *err)
 {
     struct force_plan plan;
     ddl_inspection *means = NULL;
@@ -127,7 +119,7 @@ ddl_status token_data_force(const char *specs, const struct token_data *data, co
         return DDL_OK;
     ddl_status status = force_plan_make(&plan, specs, ddl_model_config(folder->model), err);
     if (!status && plan.needs_means)
-        status = measure_means(data, folder, model, windows, progress, user, &means, err);
+        status = measure_means(data, folder, model, windows, &means, err);
     if (!status)
         status = force_plan_apply(&plan, folder->model, means, err);
     ddl_inspect_free(means);

@@ -49,18 +49,17 @@ void token_data_close(struct token_data *data);
  * record of the shards' tokenizer, bits per byte are NAN. */
 ddl_status token_data_eval(const struct token_data *data, const struct folder *folder,
                            const struct model_flags *model, const struct ddl_eval_config *config,
-                           ddl_progress_fn *progress, void *user, struct ddl_eval_result *out,
-                           struct ddl_error *err);
+                           struct ddl_eval_result *out, struct ddl_error *err);
 /* ddl_inspect_shards or ddl_inspect_text, likewise. */
 ddl_status token_data_inspect(const struct token_data *data, const struct folder *folder,
                               const struct model_flags *model, const struct ddl_inspect_config *config,
-                              ddl_progress_fn *progress, void *user, ddl_inspection **out,
-                              struct ddl_error *err);
+                              ddl_inspection **out, struct ddl_error *err);
 
 /* Forces what `specs`, one a line, name in the folder's model; "": nothing. For beta=mean the gates of these
- * tokens are measured first, as many as `windows` evaluates; DDL_E_USAGE for it without tokens (NULL). */
+ * tokens are measured first, as many as `windows` evaluates and with its progress; DDL_E_USAGE for it without
+ * tokens (NULL). */
 ddl_status token_data_force(const char *specs, const struct token_data *data, const struct folder *folder,
                             const struct model_flags *model, const struct ddl_eval_config *windows,
-                            ddl_progress_fn *progress, void *user, struct ddl_error *err);
+                            struct ddl_error *err);
 
 #endif
