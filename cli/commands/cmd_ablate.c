@@ -79,7 +79,7 @@ static ddl_status evaluate(struct ablation *a, struct ddl_eval_result *out, stru
     config.progress = show_progress;
     config.user = a;
     ddl_status status = token_data_eval(&a->data, &a->folder, &a->flags->model, &config, out, err);
-    a->done += out->tokens;
+    a->done += out->positions;
     return status;
 }
 
