@@ -228,7 +228,6 @@ static bool is_building(const char *folder)
     return found;
 }
 
-/* Standard input stays open and silent after some text; then comes the signal. */
 static void synthetic(void **state)
 {
     (void)state;
@@ -250,6 +249,7 @@ static void synthetic(void **state)
     assert_error("data synthetic: missing argument: expected --out DIR");
 }
 
+/* Standard input stays open and silent after some text; then comes the signal. */
 static void interruption(void **state)
 {
     (void)state;
