@@ -15,7 +15,7 @@ interface() {
     text) echo 'limits|train' ;;
     comm) echo 'comm' ;;
     model) echo 'files/(model_io|sums)|observe/(probe|rows)|params/flat|pass/(decode|measure|model|poll)' ;;
-    infer) echo 'tasks/random|text_ids' ;;
+    infer) echo 'tasks/random|text_ids|token_source' ;;
     checkpoint) echo 'checkpoint|files|folder' ;;
     train) echo 'config/(configure|recipe|recipe_writer|run_data|train_config)|nonfinite/nonfinite|step/(optim|spike|step)' ;;
     *) echo 'none' ;;

@@ -7,6 +7,7 @@
 #include "comm/comm.h"
 #include "infer/eval_groups.h"
 #include "infer/text_ids.h"
+#include "infer/token_source.h"
 #include "model/pass/poll.h"
 
 #include <assert.h>
@@ -16,15 +17,6 @@
 #include <string.h>
 
 enum { DEFAULT_BATCH = 8, MAX_BATCH = 4096 };
-
-/* Where tokens come from: `count` of them; read copies n from `start` on, all inside. */
-struct source {
-    void (*read)(const void *from, uint64_t start, size_t n, int32_t *out);
-    const ddl_shards *shards; /* whose masks apply; NULL: every token is counted */
-    const void *from;
-    uint64_t count;
-    uint64_t prefix; /* tokens before position 0 */
-};
 
 /* What a batch of windows adds to the result. */
 struct part {
@@ -36,7 +28,8 @@ struct evaluation {
     ddl_model *model;
     ddl_workspace *ws;
     const ddl_tokenizer *tokenizer; /* or NULL */
-    const struct source *source;
+    const struct ddl_token_source *source;
+    uint64_t prefix; /* tokens before position 0 */
     size_t seq, batch, stride, vocab;
     uint64_t windows, total;     /* of the whole evaluation: windows, scored tokens */
     int32_t *tokens, *targets;   /* (batch, seq) */
@@ -44,22 +37,12 @@ struct evaluation {
     struct ddl_eval_sums sums;   /* its groups may be NULL; then, without `each`, `rows` is not allocated */
     struct ddl_row_scores rows;  /* (batch, seq) */
     struct ddl_eval_mark *marks; /* (ranks, batch, seq), or NULL without groups */
-    unsigned char *groups;       /* (batch, seq): bytes of the masks */
+    unsigned char *groups;       /* (seq): bytes of the masks of a window, or NULL without groups */
     ddl_progress_fn *progress;
     void *user;
     ddl_comm *comm;
     struct part *parts; /* (ranks) */
 };
-
-static void read_shards(const void *from, uint64_t start, size_t n, int32_t *out)
-{
-    ddl_shards_read(from, start, n, out);
-}
-
-static void read_ids(const void *from, uint64_t start, size_t n, int32_t *out)
-{
-    memcpy(out, (const int32_t *)from + start, n * sizeof *out);
-}
 
 /* The marks of this rank's batch. */
 static struct ddl_eval_mark *own_marks(const struct evaluation *e)
@@ -68,23 +51,20 @@ static struct ddl_eval_mark *own_marks(const struct evaluation *e)
 }
 
 /* Window w takes tokens [w stride, w stride + seq) and predicts the one after each; what the window before
- * has scored, and what lies beyond the end, is not. Of row b of the batch. Adds to the counts of *out. */
+ * has scored, and what lies beyond the end, is not counted, and its marks stay DDL_EVAL_NO_TOKEN. Fills row b
+ * of the batch and adds to the counts of *out. */
 static void fill_window(const struct evaluation *e, uint64_t w, size_t b, struct part *out)
 {
     int32_t *tokens = e->tokens + b * e->seq, *targets = e->targets + b * e->seq;
-    unsigned char *groups = e->groups + b * e->seq;
     uint64_t start = w * e->stride, left = e->source->count - start; /* at least 2 */
     size_t n = left - 1 < e->seq ? (size_t)(left - 1) : e->seq;
     size_t first = w ? e->seq - e->stride : 0;
-    e->source->read(e->source->from, start, n, tokens);
-    e->source->read(e->source->from, start + 1, n, targets);
-    memset(groups, 1, e->seq);
-    if (e->source->shards)
-        ddl_shards_read_groups(e->source->shards, start + 1, n, groups);
+    ddl_token_source_read(e->source, start, n, tokens);
+    ddl_token_source_read_targets(e->source, start + 1, n, targets);
     for (size_t t = 0; t < e->seq; t++) {
         if (t >= n)
             tokens[t] = 0; /* behind all that is scored: of no effect */
-        if (t >= n || t < first || groups[t] == 0)
+        if (t >= n || t < first)
             targets[t] = -1;
         out->tokens += targets[t] >= 0;
     }
@@ -92,8 +72,9 @@ static void fill_window(const struct evaluation *e, uint64_t w, size_t b, struct
     if (!e->sums.groups)
         return;
     struct ddl_eval_mark *marks = own_marks(e) + b * e->seq;
-    for (size_t t = 0; t < e->seq; t++)
-        marks[t].group = t >= n || t < first ? DDL_EVAL_NO_TOKEN : groups[t];
+    ddl_token_source_read_groups(e->source, start + 1, n, e->groups);
+    for (size_t t = first; t < n; t++)
+        marks[t].group = e->groups[t];
 }
 
 static ddl_status check_window(const struct evaluation *e, uint64_t w, const int32_t *tokens,
@@ -134,7 +115,7 @@ static ddl_status pass_on(const struct evaluation *e, uint64_t w, size_t B, uint
 {
     for (size_t i = 0; i < B * e->seq; i++) {
         const struct ddl_token_score score = {
-            .position = (w + i / e->seq) * e->stride + i % e->seq + 1 - e->source->prefix,
+            .position = (w + i / e->seq) * e->stride + i % e->seq + 1 - e->prefix,
             .id = e->targets[i],
             .rank = e->rows.ranks[i],
             .logprob = 0 - (double)e->rows.losses[i], /* 0, not -0 */
@@ -262,16 +243,17 @@ static ddl_status allocate(struct evaluation *e, struct ddl_error *err)
     const struct ddl_workspace_options options = { .batch = e->batch, .tokens = e->seq, .ranks = scores };
     e->tokens = ddl_mem_alloc(rows * sizeof *e->tokens);
     e->targets = ddl_mem_alloc(rows * sizeof *e->targets);
-    e->groups = ddl_mem_alloc(rows);
-    if (e->sums.groups)
+    if (e->sums.groups) {
+        e->groups = ddl_mem_alloc(e->seq);
         e->marks = ddl_mem_alloc(ranks * rows * sizeof *e->marks);
+    }
     if (scores) {
         e->rows.losses = ddl_mem_alloc(rows * sizeof *e->rows.losses);
         e->rows.ranks = ddl_mem_alloc(rows * sizeof *e->rows.ranks);
         e->rows.entropies = ddl_mem_alloc(rows * sizeof *e->rows.entropies);
     }
     e->parts = ddl_mem_alloc(ranks * sizeof *e->parts);
-    if (!e->parts || !e->tokens || !e->targets || !e->groups || (e->sums.groups && !e->marks) ||
+    if (!e->parts || !e->tokens || !e->targets || (e->sums.groups && (!e->groups || !e->marks)) ||
         (scores && (!e->rows.losses || !e->rows.ranks || !e->rows.entropies)))
         return ddl_error_set(err, DDL_E_MEMORY, "out of memory for %zu tokens", rows);
     return ddl_workspace_create(&e->ws, e->model, &options, err);
@@ -345,9 +327,7 @@ ddl_status ddl_eval_shards(ddl_model *model, const ddl_tokenizer *tokenizer, con
                            const struct ddl_eval_config *config, struct ddl_eval_result *out,
                            struct ddl_error *err)
 {
-    struct source source = {
-        .read = read_shards, .shards = shards, .from = shards, .count = ddl_shards_count(shards)
-    };
+    const struct ddl_token_source source = { .shards = shards, .count = ddl_shards_count(shards) };
     struct evaluation e = { .model = model, .tokenizer = tokenizer, .source = &source };
     return evaluate(&e, config, out, err);
 }
@@ -360,8 +340,8 @@ ddl_status ddl_eval_text(ddl_model *model, const ddl_tokenizer *tokenizer, const
     size_t prefix;
     ddl_status status = agree(config, ddl_text_ids(tokenizer, text, size, &ids, &prefix, err), err);
     if (!status) {
-        struct source source = { .read = read_ids, .from = ids.ids, .count = ids.n, .prefix = prefix };
-        struct evaluation e = { .model = model, .tokenizer = tokenizer, .source = &source };
+        const struct ddl_token_source source = { .ids = ids.ids, .count = ids.n };
+        struct evaluation e = { .model = model, .tokenizer = tokenizer, .source = &source, .prefix = prefix };
         status = evaluate(&e, config, out, err);
     }
     ddl_ids_free(&ids);

@@ -3,11 +3,11 @@
 
 #include "base/mem.h"
 #include "infer/text_ids.h"
+#include "infer/token_source.h"
 #include "study/spectrum.h"
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { PASS_ROWS = 2048 };
 
@@ -188,29 +188,6 @@ ddl_status ddl_inspect_batch(ddl_inspection *in, const struct ddl_batch *batch, 
     return DDL_OK;
 }
 
-/* Where tokens come from: `count` of them; read copies n from `start` on. */
-struct token_source {
-    void (*read)(const void *from, uint64_t start, size_t n, int32_t *out);
-    void (*read_targets)(const void *from, uint64_t start, size_t n, int32_t *out); /* -1: ignored */
-    const void *from;
-    uint64_t count;
-};
-
-static void read_shards(const void *from, uint64_t start, size_t n, int32_t *out)
-{
-    ddl_shards_read(from, start, n, out);
-}
-
-static void read_targets_of_shards(const void *from, uint64_t start, size_t n, int32_t *out)
-{
-    ddl_shards_read_targets(from, start, n, out);
-}
-
-static void read_ids(const void *from, uint64_t start, size_t n, int32_t *out)
-{
-    memcpy(out, (const int32_t *)from + start, n * sizeof *out);
-}
-
 static ddl_status check_tokens(const struct ddl_inspection *in, uint64_t start, size_t n,
                                const int32_t *tokens, struct ddl_error *err)
 {
@@ -225,13 +202,13 @@ static ddl_status check_tokens(const struct ddl_inspection *in, uint64_t start, 
 
 /* One pass over B sequences of T tokens from `start` on; the targets are the tokens after, -1 at the end of
  * the source. buffer (2 B T). */
-static ddl_status run_pass(struct ddl_inspection *in, const struct token_source *source, uint64_t start,
+static ddl_status run_pass(struct ddl_inspection *in, const struct ddl_token_source *source, uint64_t start,
                            size_t B, size_t T, int32_t *buffer, struct ddl_error *err)
 {
     size_t N = B * T, rest = source->count - start > N ? N : N - 1;
     int32_t *tokens = buffer, *targets = buffer + N;
-    source->read(source->from, start, N, tokens);
-    source->read_targets(source->from, start + 1, rest, targets);
+    ddl_token_source_read(source, start, N, tokens);
+    ddl_token_source_read_targets(source, start + 1, rest, targets);
     if (rest < N)
         targets[N - 1] = -1;
     ddl_status status = check_tokens(in, start, N, tokens, err);
@@ -241,7 +218,7 @@ static ddl_status run_pass(struct ddl_inspection *in, const struct token_source 
 }
 
 /* Sequences of seq tokens, and a shorter one at the end of the source. */
-static ddl_status run_source(struct ddl_inspection *in, const struct token_source *source, uint64_t total,
+static ddl_status run_source(struct ddl_inspection *in, const struct ddl_token_source *source, uint64_t total,
                              struct ddl_error *err)
 {
     size_t seq = in->config.seq, N = in->config.batch * seq;
@@ -262,7 +239,8 @@ static ddl_status run_source(struct ddl_inspection *in, const struct token_sourc
     return status;
 }
 
-static ddl_status inspect_source(ddl_inspection **out, ddl_model *model, const struct token_source *source,
+static ddl_status inspect_source(ddl_inspection **out, ddl_model *model,
+                                 const struct ddl_token_source *source,
                                  const struct ddl_inspect_config *config, struct ddl_error *err)
 {
     struct ddl_inspect_config c = *config;
@@ -297,15 +275,14 @@ static ddl_status inspect_source(ddl_inspection **out, ddl_model *model, const s
 ddl_status ddl_inspect_shards(ddl_inspection **out, ddl_model *model, const ddl_shards *shards,
                               const struct ddl_inspect_config *config, struct ddl_error *err)
 {
-    const struct token_source source = { read_shards, read_targets_of_shards, shards,
-                                         ddl_shards_count(shards) };
+    const struct ddl_token_source source = { .shards = shards, .count = ddl_shards_count(shards) };
     return inspect_source(out, model, &source, config, err);
 }
 
 ddl_status ddl_inspect_ids(ddl_inspection **out, ddl_model *model, const int32_t *ids, size_t n,
                            const struct ddl_inspect_config *config, struct ddl_error *err)
 {
-    const struct token_source source = { read_ids, read_ids, ids, n };
+    const struct ddl_token_source source = { .ids = ids, .count = n };
     return inspect_source(out, model, &source, config, err);
 }
 
