@@ -132,27 +132,37 @@ static void direction_grad(const struct ddl_delta_grad_args *a, size_t r, const 
     }
 }
 
-/* dk is computed twice, for the sum over features and for dq. */
+/* k.dk */
+static double along_direction(const struct ddl_delta_grad_args *a, size_t r, const float *X, const float *G,
+                              struct direction k)
+{
+    const float *q = a->q + r * a->d;
+    double dk[FEATURES], dot = 0;
+    for (size_t first = 0; first < a->d; first += FEATURES) {
+        size_t count = a->d - first < FEATURES ? a->d - first : FEATURES;
+        direction_grad(a, r, X, G, k, first, count, dk);
+        for (size_t i = 0; i < count; i++)
+            dot += (double)q[first + i] * k.inv * dk[i];
+    }
+    return dot;
+}
+
+/* dk is computed twice: dq, in one of two formats, is no memory for it. */
 static void direction_bwd(const struct ddl_delta_grad_args *a, size_t r, const float *X, const float *G,
                           struct direction k)
 {
     const float *q = a->q + r * a->d;
     bool is_zero = a->beta[r] == 0; /* every term has a factor beta; an infinite v makes no NaN */
-    double dk[FEATURES] = { 0 }, dot = 0;
-    for (int sweep = is_zero || a->form == DDL_FORM_RATIO; sweep < 2; sweep++) {
-        for (size_t first = 0; first < a->d; first += FEATURES) {
-            size_t count = a->d - first < FEATURES ? a->d - first : FEATURES;
-            if (!is_zero)
-                direction_grad(a, r, X, G, k, first, count, dk);
-            for (size_t i = 0; i < count; i++) {
-                double q_i = q[first + i], rounded = (float)dk[i];
-                bool normed = !is_zero && a->form != DDL_FORM_RATIO;
-                if (sweep == 0)
-                    dot += q_i * k.inv * dk[i];
-                else
-                    ref_put(a->dq, a->dq16, r * a->d + first + i,
-                            normed ? through_norm(a, q_i, k, dot, rounded) : rounded);
-            }
+    bool has_norm = !is_zero && a->form != DDL_FORM_RATIO;
+    double dk[FEATURES] = { 0 }, dot = has_norm ? along_direction(a, r, X, G, k) : 0;
+    for (size_t first = 0; first < a->d; first += FEATURES) {
+        size_t count = a->d - first < FEATURES ? a->d - first : FEATURES;
+        if (!is_zero)
+            direction_grad(a, r, X, G, k, first, count, dk);
+        for (size_t i = 0; i < count; i++) {
+            double dk_i = (float)dk[i];
+            ref_put(a->dq, a->dq16, r * a->d + first + i,
+                    has_norm ? through_norm(a, q[first + i], k, dot, dk_i) : dk_i);
         }
     }
 }
