@@ -2,7 +2,7 @@
  * caches. */
 #include "bench/bench.h"
 #include "base/clock.h"
-#include "ops/operands.h"
+#include "ops/defaults.h"
 
 enum { LARGEST = 4096 * 2048, TRIES = 7 };
 static const double enough = 0.6, too_slow = 0.5; /* seconds of all tries of a shape; of one */
@@ -99,24 +99,11 @@ static void measure(struct ddl_bench_roofline *out, struct job *job, void *a, vo
     out->gemm_bf16 = fastest_product(job, multiply16);
 }
 
-/* The ops that are timed must be there. */
-static ddl_status check_ops(const ddl_backend *backend, struct ddl_error *err)
-{
-    static const enum ddl_op timed[] = { DDL_OP_matmul, DDL_OP_matmul_bf16, DDL_OP_cast_bf16, DDL_OP_copy,
-                                         DDL_OP_sum_squares };
-    for (size_t i = 0; i < sizeof timed / sizeof *timed; i++) {
-        if (!ddl_op_is_there(timed[i], backend->ops))
-            return ddl_error_set(err, DDL_E_UNSUPPORTED,
-                                 "bench: backend %s has no %s, which measures the machine's limits "
-                                 "(--no-roofline leaves them out)",
-                                 backend->ops->name, ddl_op_name(timed[i]));
-    }
-    return DDL_OK;
-}
-
 ddl_status bench_roofline(struct ddl_bench_roofline *out, ddl_backend *backend, struct ddl_error *err)
 {
-    ddl_status status = check_ops(backend, err);
+    const enum ddl_op *timed =
+        DDL_OP_LIST(DDL_OP_matmul, DDL_OP_matmul_bf16, DDL_OP_cast_bf16, DDL_OP_copy, DDL_OP_sum_squares);
+    ddl_status status = ddl_ops_require(backend, timed, "the roofline (see --no-roofline)", err);
     if (status)
         return status;
     /* 256 MiB an array, or a sixteenth of a small machine's memory */
