@@ -127,10 +127,7 @@ INLINE void mix_row(const struct mix_values_args *a, size_t n, float m0, float m
 #pragma omp simd
     for (size_t i = 0; i < a->width; i++) {
         float sum = m0 * get(a->v, a->v16, v + i, v16) + m1 * get(a->first, a->first16, first + i, first16);
-        if (v16)
-            a->y16[y + i] = ddl_bf16_round(sum);
-        else
-            a->y[y + i] = sum;
+        set(a->y, a->y16, y + i, sum, v16);
     }
 }
 
@@ -160,10 +157,7 @@ INLINE void mix_values_row_bwd(const struct mix_values_grad_args *a, size_t n, c
         float g = get(a->dv, a->dv16, dv + i, bf16);
         own += g * get(a->v, a->v16, v + i, bf16);
         other += g * get(a->first, a->first16, at + i, bf16);
-        if (bf16)
-            a->dv16[dv + i] = ddl_bf16_round(m0 * g);
-        else
-            a->dv[dv + i] = m0 * g;
+        set(a->dv, a->dv16, dv + i, m0 * g, bf16);
         dfirst[i] = accumulate ? dfirst[i] + m1 * g : m1 * g;
     }
     dmix[0] += (double)own;

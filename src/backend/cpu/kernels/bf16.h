@@ -11,6 +11,15 @@ INLINE float get(const float *x, const uint16_t *x16, size_t i, const bool bf16)
     return bf16 ? ddl_bf16_widen(x16[i]) : x[i];
 }
 
+/* That number = value, rounded in x16. */
+INLINE void set(float *x, uint16_t *x16, size_t i, float value, const bool bf16)
+{
+    if (bf16)
+        x16[i] = ddl_bf16_round(value);
+    else
+        x[i] = value;
+}
+
 /* y = x rounded. */
 INLINE void round_row(size_t n, const float *restrict x, uint16_t *restrict y)
 {

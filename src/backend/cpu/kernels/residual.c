@@ -56,27 +56,13 @@ void DDL_KERNEL(scale_fwd)(const void *args, size_t lo, size_t hi, float *scratc
         add_times_lambda(a->d, a->w, 1, a->lambda, a->f + n * a->d, a->X + n * a->d);
 }
 
-/* Number i of a result, in float32 or rounded. */
-INLINE void set(float *x, uint16_t *x16, size_t i, float value, const bool bf16)
+/* Row n of y = factor x. */
+INLINE void scale_row(size_t d, size_t n, float factor, const float *x, float *y, uint16_t *y16,
+                      const bool bf16)
 {
-    if (bf16)
-        x16[i] = ddl_bf16_round(value);
-    else
-        x[i] = value;
-}
-
-/* y = factor x, in y16 if that is not NULL. */
-INLINE void scaled(size_t n, float factor, const float *x, float *y, uint16_t *y16)
-{
-    if (y16) {
 #pragma omp simd
-        for (size_t i = 0; i < n; i++)
-            y16[i] = ddl_bf16_round(factor * x[i]);
-    } else {
-#pragma omp simd
-        for (size_t i = 0; i < n; i++)
-            y[i] = factor * x[i];
-    }
+    for (size_t i = n * d; i < (n + 1) * d; i++)
+        set(y, y16, i, factor * x[i], bf16);
 }
 
 INLINE void scale_rows_bwd(const struct scale_grad_args *a, size_t lo, size_t hi, float *scratch,
@@ -84,19 +70,17 @@ INLINE void scale_rows_bwd(const struct scale_grad_args *a, size_t lo, size_t hi
 {
     for (size_t n = lo; n < hi; n++) {
         const float *f = a->f + n * a->d, *G = a->G + n * a->d, *lambda = a->lambda;
-        float *df = bf16 ? NULL : a->df + n * a->d;
-        uint16_t *df16 = bf16 ? a->df16 + n * a->d : NULL;
         if (a->X)
             add_times_lambda(a->d, a->w, -1, lambda, f, a->X + n * a->d);
         if (a->w == 1) {
             if (lambda)
                 scratch[0] += dot(a->d, G, f);
-            scaled(a->d, lambda ? lambda[0] : 1, G, df, df16);
+            scale_row(a->d, n, lambda ? lambda[0] : 1, a->G, a->df, a->df16, bf16);
         } else {
 #pragma omp simd
             for (size_t i = 0; i < a->d; i++) {
                 scratch[i] += G[i] * f[i];
-                set(df, df16, i, lambda[i] * G[i], bf16);
+                set(a->df, a->df16, n * a->d + i, lambda[i] * G[i], bf16);
             }
         }
     }
@@ -129,7 +113,10 @@ void DDL_KERNEL(gated_bwd)(const void *args, size_t lo, size_t hi, float *scratc
         if (a->X)
             add_scaled(a->d, -beta, f, a->X + n * a->d);
         a->dbeta[n] = dot(a->d, G, f);
-        scaled(a->d, beta, G, a->df16 ? NULL : a->df + n * a->d, a->df16 ? a->df16 + n * a->d : NULL);
+        if (a->df16)
+            scale_row(a->d, n, beta, a->G, NULL, a->df16, true);
+        else
+            scale_row(a->d, n, beta, a->G, a->df, NULL, false);
     }
 }
 
@@ -161,14 +148,12 @@ void DDL_KERNEL(highway_fwd)(const void *args, size_t lo, size_t hi, float *scra
 INLINE float highway_row_bwd(const struct highway_grad_args *a, size_t n, const bool bf16)
 {
     const float *X = a->X + n * a->d, *f = a->f + n * a->d, *G = a->G + n * a->d;
-    float *dX = a->dX + n * a->d, *df = bf16 ? NULL : a->df + n * a->d;
-    uint16_t *df16 = bf16 ? a->df16 + n * a->d : NULL;
-    float t = a->tau[n], dtau = 0;
+    float *dX = a->dX + n * a->d, t = a->tau[n], dtau = 0;
 #pragma omp simd reduction(+ : dtau)
     for (size_t i = 0; i < a->d; i++) {
         float g = G[i];
         dtau += g * (f[i] - X[i]);
-        set(df, df16, i, t * g, bf16);
+        set(a->df, a->df16, n * a->d + i, t * g, bf16);
         dX[i] = (1 - t) * g;
     }
     return dtau * t * (1 - t);
@@ -178,14 +163,13 @@ INLINE float highway_row_bwd(const struct highway_grad_args *a, size_t n, const 
 INLINE void highway_features_bwd(const struct highway_grad_args *a, size_t n, float *db, const bool bf16)
 {
     const float *X = a->X + n * a->d, *f = a->f + n * a->d, *G = a->G + n * a->d, *tau = a->tau + n * a->d;
-    float *dX = a->dX + n * a->d, *df = bf16 ? NULL : a->df + n * a->d, *dz = a->dz + n * a->d;
-    uint16_t *df16 = bf16 ? a->df16 + n * a->d : NULL;
+    float *dX = a->dX + n * a->d, *dz = a->dz + n * a->d;
 #pragma omp simd
     for (size_t i = 0; i < a->d; i++) {
         float g = G[i], t = tau[i], z = g * (f[i] - X[i]) * t * (1 - t);
         dz[i] = z;
         db[i] += z;
-        set(df, df16, i, t * g, bf16);
+        set(a->df, a->df16, n * a->d + i, t * g, bf16);
         dX[i] = (1 - t) * g;
     }
 }
@@ -243,15 +227,13 @@ INLINE void laurel_row_bwd(const struct laurel_grad_args *a, size_t row, const f
                            const bool bf16)
 {
     const float *X = a->X + row, *f = a->f + row, *G = a->G + row;
-    float *dX = a->dX + row, *df = bf16 ? NULL : a->df + row;
-    uint16_t *df16 = bf16 ? a->df16 + row : NULL;
-    float m0 = m[0], m1 = m[1], sum0 = 0, sum1 = 0;
+    float *dX = a->dX + row, m0 = m[0], m1 = m[1], sum0 = 0, sum1 = 0;
 #pragma omp simd reduction(+ : sum0, sum1)
     for (size_t i = 0; i < a->d; i++) {
         float g = G[i];
         sum0 += g * f[i];
         sum1 += g * X[i];
-        set(df, df16, i, m0 * g, bf16);
+        set(a->df, a->df16, row + i, m0 * g, bf16);
         dX[i] = m1 * g;
     }
     dm[0] += (double)(m0 * sum0);
