@@ -106,12 +106,15 @@ static const struct ddl_plugin_kind kind = { .a = "a backend plugin",
                                              .symbol = DDL_BACKEND_PLUGIN_SYMBOL,
                                              .abi = DDL_BACKEND_ABI };
 
-/* `text`: the whole name, with an index, for the error message. */
-static ddl_status load(const struct ddl_ops **out, const char *name, const char *text, struct ddl_error *err)
+/* The table of a built-in backend or a plugin. `text`: the whole name, with an index, for the error message.
+ */
+static ddl_status find(const struct ddl_ops **out, const char *name, const char *text, struct ddl_error *err)
 {
     char found[DDL_PLUGIN_PATH_SIZE], chosen[DDL_PLUGIN_NAME_SIZE];
     const char *path = chosen_plugin();
     const void *symbol;
+    if ((*out = find_built_in(name)))
+        return DDL_OK;
     if (path && !ddl_plugin_name(chosen, path))
         return ddl_error_set(err, DDL_E_USAGE,
                              "DDL_BACKEND_PLUGIN: expected a file libddl_NAME.so, found '%s'", path);
@@ -165,9 +168,9 @@ static ddl_status choose_device(size_t *device, const struct ddl_ops *ops, const
 
 ddl_status ddl_backend_devices(size_t *n, const char *name, struct ddl_error *err)
 {
-    const struct ddl_ops *ops = find_built_in(name);
+    const struct ddl_ops *ops;
     *n = 0;
-    ddl_status status = ops ? DDL_OK : load(&ops, name, name, err);
+    ddl_status status = find(&ops, name, name, err);
     if (!status)
         *n = ops->devices();
     return status;
@@ -190,9 +193,8 @@ ddl_status ddl_backend_create(ddl_backend **out, const char *name, size_t thread
     ddl_status status = parse(&choice, name, err);
     if (status)
         return status;
-    const struct ddl_ops *ops = find_built_in(choice.name);
-    if (!ops)
-        status = load(&ops, choice.name, name, err);
+    const struct ddl_ops *ops;
+    status = find(&ops, choice.name, name, err);
     if (!status)
         status = choose_device(&device, ops, &choice, err);
     if (status)

@@ -595,11 +595,8 @@ SIZES(mhc_bwd)
     CASE(op, label ".dx", op, (kind) + INPUT_GRAD, without)
 #define CHECK(op, label, sizes, option, without) CASE(op, label, sizes, option, without, true)
 /* With other contents of some operands. */
-#define LARGE(op, label, option, without, which) CASE(op, label, op, option, without, true, which, DDL_TRIAL_LARGE)
-#define ZEROS(op, label, option, without, which) CASE(op, label, op, option, without, true, which, DDL_TRIAL_ZEROS)
-#define TIES(op, label, option, without, which) CASE(op, label, op, option, without, true, which, DDL_TRIAL_TIES)
-#define SPECIAL(op, label, option, without, which) \
-    CASE(op, label, op, option, without, true, which, DDL_TRIAL_SPECIAL)
+#define CHANGED(change, op, label, option, without, which) \
+    CASE(op, label, op, option, without, true, which, DDL_TRIAL_##change)
 #define UPDATE_OF(update, form) (DDL_UPDATE_##update + 4 * DDL_FORM_##form)
 #define VARIANTS(op) \
     CHECK(op, "write", op, UPDATE_OF(WRITE, UNIT), op##_without), \
@@ -652,8 +649,8 @@ static const struct ddl_op_case cases[] = {
     CHECK(attention_fwd, "ragged.bf16", attention_fwd, SLOTS, ",q,k,v,y,lse,"),
     CHECK(attention_fwd, "ragged.cache_bf16", attention_fwd, SLOTS, ",q16,k,v,y16,lse,"),
     CHECK(attention_fwd, "ragged.cache_f32", attention_fwd, SLOTS, ",q,k16,v16,y,lse,"),
-    LARGE(attention_fwd, "large", ALL_TOKENS, ",q16,k16,v16,y16,", ",q,"),
-    LARGE(attention_fwd, "large.ragged", SLOTS, ",q16,k16,v16,y16,", ",q,"),
+    CHANGED(LARGE, attention_fwd, "large", ALL_TOKENS, ",q16,k16,v16,y16,", ",q,"),
+    CHANGED(LARGE, attention_fwd, "large.ragged", SLOTS, ",q16,k16,v16,y16,", ",q,"),
     CASE(delta_fwd, NULL, delta_fwd, .in_place = true),
     VARIANTS(delta_fwd),
     CASE(delta_bwd, NULL, delta_bwd, 0, ",X,dq16,", .in_place = true),
@@ -770,24 +767,24 @@ static const struct ddl_op_case cases[] = {
     PLAIN(cross_entropy),
     CHECK(cross_entropy, "loss", cross_entropy, 1, NULL),
     CASE(loss_fold, NULL, loss_fold, 0, ",loss,"),
-    LARGE(cross_entropy, "large", 0, NULL, ",z,"),
+    CHANGED(LARGE, cross_entropy, "large", 0, NULL, ",z,"),
     CHECK(loss_fold, "last", loss_fold, 1, NULL),
-    LARGE(loss_fold, "large", 0, ",loss,", ",z,"),
+    CHANGED(LARGE, loss_fold, "large", 0, ",loss,", ",z,"),
     PLAIN(loss_grad),
     PLAIN(rank),
-    TIES(rank, "ties", 0, NULL, ",z,"),
+    CHANGED(TIES, rank, "ties", 0, NULL, ",z,"),
     CASE(adamw, NULL, adamw, 0, ",p16,copy,"),
     CASE(adamw, "bf16", adamw, 0),
-    ZEROS(adamw, "zeros", 0, ",p16,copy,", ",g,v,"),
+    CHANGED(ZEROS, adamw, "zeros", 0, ",p16,copy,", ",g,v,"),
     PLAIN(cast_bf16),
-    SPECIAL(cast_bf16, "special", 0, NULL, ",x,"),
+    CHANGED(SPECIAL, cast_bf16, "special", 0, NULL, ",x,"),
     PLAIN(widen_bf16),
-    SPECIAL(widen_bf16, "special", 0, NULL, ",x,"),
+    CHANGED(SPECIAL, widen_bf16, "special", 0, NULL, ",x,"),
     CASE(copy, NULL, copy, 0, ",src16,dst16,"),
     CASE(copy, "bf16", copy, 0, ",src,dst,"),
-    SPECIAL(copy, "special", 0, ",src16,dst16,", ",src,"),
+    CHANGED(SPECIAL, copy, "special", 0, ",src16,dst16,", ",src,"),
     PLAIN(copy_bf16),
-    SPECIAL(copy_bf16, "special", 0, NULL, ",src,"),
+    CHANGED(SPECIAL, copy_bf16, "special", 0, NULL, ",src,"),
     CASE(cache_append, NULL, cache_append, 0, ",src16,dst16,"),
     CASE(cache_append, "bf16", cache_append, 0, ",src,dst,"),
     CHECK(cache_append, "round", cache_append, 0, ",src16,dst,"),

@@ -114,14 +114,6 @@ void cpu_depth_bwd(void *ctx, const struct depth_grad_args *a)
     memcpy(a->dq, parallel_sums(cpu, a->fwd.N, 2 * sources * d, cpu->k->depth_bwd, a, d), d * sizeof *a->dq);
 }
 
-void cpu_source_bwd(void *ctx, const struct source_grad_args *a)
-{
-    const struct cpu *cpu = ctx;
-    parallel_fits(cpu, a->d);
-    if (a->N)
-        parallel_scratch(cpu, a->N, 2 * a->n * a->d, cpu->k->source_bwd, a, 0);
-}
-
 void cpu_weighted_sum_bwd(void *ctx, const struct weighted_sum_grad_args *a)
 {
     const struct cpu *cpu = ctx;

@@ -9,13 +9,12 @@
         parallel_rows(cpu, rows, cost, cpu->k->op, a);                                                       \
     }
 
-/* The same with a row of d numbers of scratch a thread, where the result of a row is summed before it is
- * rounded. */
-#define WITH_ROW(op, args_type, rounds, cost)                                                                \
+/* The same over N rows, with d numbers of scratch a thread if `sums`: a sum that has no other memory. */
+#define WITH_ROW(op, args_type, sums, cost)                                                                  \
     void cpu_##op(void *ctx, const struct args_type *a)                                                      \
     {                                                                                                        \
         const struct cpu *cpu = ctx;                                                                         \
-        if (!(rounds)) {                                                                                     \
+        if (!(sums)) {                                                                                       \
             parallel_rows(cpu, a->N, cost, cpu->k->op, a);                                                   \
         } else if (a->N) {                                                                                   \
             parallel_fits(cpu, a->d);                                                                        \
@@ -52,6 +51,7 @@ ROWWISE(mhc_fwd, mhc_args, a->N, 8 * a->n * a->d)
 ROWWISE(laurel_fwd, laurel_args, a->N, 3 * a->d + 2 * a->r)
 ROWWISE(weighted_sum, weighted_sum_args, a->count, a->n + 1)
 ROWWISE(depth_fwd, depth_args, a->N, 2 * (a->n + 1) * a->d)
+WITH_ROW(source_bwd, source_grad_args, true, 2 * a->n * a->d)
 ROWWISE(tanh_fwd, tanh_args, a->n, 4)
 ROWWISE(tanh_bwd, tanh_grad_args, a->n, 2)
 ROWWISE(gelu_fwd, gelu_args, a->n, 32)

@@ -19,7 +19,7 @@ static branch_bwd_fn *const branch_bwd[] = { [ATTN] = attention_bwd, [MLP] = mlp
 static struct sublayer sublayer_of(const struct pass *p, struct stream *stream, size_t layer, int sub)
 {
     struct activation df = p->ws->df;
-    bool rounds = df.bf16 && !ddl_config_normalizes_f(p->config, layer);
+    bool rounds = df.bf16 && !(residual_reads(p->config, layer) & RULE_SUMS_DF);
     return (struct sublayer){ .p = p,
                               .stream = stream,
                               .layer = layer,

@@ -250,7 +250,6 @@ static void place_scratch(const struct layout *l, struct ddl_workspace *ws)
     for (size_t layer = 0; layer < k->n_layers; layer++) {
         used[ddl_config_residual(k, layer)] = true;
         any_f |= !residual_rule_of(k, layer)->adds_in_place;
-        summed |= ddl_config_normalizes_f(k, layer);
     }
     ws->df.value = layout_rows(l, any_f && summed, widest_f(k));
     ws->df.bf16 = layout_bf16(l, any_f && bf16, l->N, widest_f(k));

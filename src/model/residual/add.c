@@ -39,9 +39,9 @@ static struct operand write_normalized_bwd(const struct sublayer *s)
                                                          .f = s->acts->f,
                                                          .G = s->stream->dX,
                                                          .X = s->stream->X,
-                                                         .df = p->ws->df.value });
+                                                         .df = s->df.value });
     probe_tensor(p, "X", s->stream->X, p->config->d_model);
-    return value_operand(p->ws->df.value);
+    return operand_of(s->df);
 }
 
 static double flops_normalized(const struct ddl_config *config)

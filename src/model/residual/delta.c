@@ -228,7 +228,6 @@ static struct operand write_bwd(const struct sublayer *s)
     const struct pass *p = s->p;
     const struct ddl_config *k = p->config;
     struct activation dq = direction_grad(s);
-    float *df = p->ws->df.value; /* of the v-map */
     p->ops->delta_bwd(p->ctx, &(struct ddl_delta_grad_args){ .N = p->N,
                                                              .d = k->d_model,
                                                              .c = k->channels,
@@ -256,10 +255,10 @@ static struct operand write_bwd(const struct sublayer *s)
         return operand_of(dq);
     if (!uses_f(k))
         return (struct operand){ 0 };
-    p->ops->zero(p->ctx, df, p->N * k->d_model * sizeof *df);
-    target_bwd(s, s->acts->f, df);
-    probe_tensor(p, "df", df, k->d_model);
-    return value_operand(df);
+    p->ops->zero(p->ctx, s->df.value, p->N * k->d_model * sizeof *s->df.value);
+    target_bwd(s, s->acts->f, s->df.value);
+    probe_tensor(p, "df", s->df.value, k->d_model);
+    return operand_of(s->df);
 }
 
 static void context_bwd(const struct sublayer *s, struct operand ctx, float *dctx)

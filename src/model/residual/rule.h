@@ -36,8 +36,8 @@ struct sublayer {
     const struct sublayer_acts *acts; /* acts->rule: as `layout` set them                         */
     float *const *scratch;            /* (RULE_SCRATCH) as `scratch` set them; training only       */
     const struct ddl_force *force;    /* what is forced in it; NULL: nothing                      */
-    /* Where write_bwd writes df: in the format that F's backward multiplies; in float32 where the norm of f
-     * is between. */
+    /* Where write_bwd writes df: in the format that F's backward multiplies, or with RULE_SUMS_DF in float32.
+     */
     struct activation df;
 };
 
@@ -46,7 +46,7 @@ enum {
     RULE_READS_CTX = 1,       /* ctx in float32: gates and targets do */
     RULE_MULTIPLIES_X_IN = 2, /* x_in in bfloat16, for products       */
     RULE_CASTS = 4,           /* other operands of its products in float32, which are cast */
-    RULE_SUMS_DF = 8,         /* df in float32, which is cast         */
+    RULE_SUMS_DF = 8,         /* df in float32: several terms are summed, or the norm of f follows */
 };
 
 /* Members that a rule has no use for are NULL. */

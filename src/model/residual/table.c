@@ -29,7 +29,8 @@ const struct residual_rule *residual_rule_of(const struct ddl_config *config, si
 unsigned residual_reads(const struct ddl_config *config, size_t layer)
 {
     const struct residual_rule *rule = residual_rule_of(config, layer);
-    return rule->reads ? rule->reads(config) : 0;
+    unsigned reads = rule->reads ? rule->reads(config) : 0;
+    return ddl_config_normalizes_f(config, layer) ? reads | RULE_SUMS_DF : reads;
 }
 
 size_t ddl_config_residual_steps(const struct ddl_config *config, size_t layer)

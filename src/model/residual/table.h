@@ -28,7 +28,7 @@ const struct residual_rule *residual_rule_at(int rule);
 const struct residual_rule *residual_rule_of(const struct ddl_config *config, size_t layer);
 /* The form of the state, which all rules of a checked configuration share. */
 const struct state_form *state_form_of(const struct ddl_config *config);
-/* What that rule reads: constants of rule.h. */
+/* What that rule, or the norm of f after it, reads: constants of rule.h. */
 unsigned residual_reads(const struct ddl_config *config, size_t layer);
 
 #endif

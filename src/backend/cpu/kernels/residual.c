@@ -227,13 +227,14 @@ INLINE void laurel_row_bwd(const struct laurel_grad_args *a, size_t row, const f
                            const bool bf16)
 {
     const float *X = a->X + row, *f = a->f + row, *G = a->G + row;
-    float *dX = a->dX + row, m0 = m[0], m1 = m[1], sum0 = 0, sum1 = 0;
+    float *dX = a->dX + row, *df = a->df, m0 = m[0], m1 = m[1], sum0 = 0, sum1 = 0;
+    uint16_t *df16 = a->df16;
 #pragma omp simd reduction(+ : sum0, sum1)
     for (size_t i = 0; i < a->d; i++) {
         float g = G[i];
         sum0 += g * f[i];
         sum1 += g * X[i];
-        set(a->df, a->df16, row + i, m0 * g, bf16);
+        set(df, df16, row + i, m0 * g, bf16);
         dX[i] = m1 * g;
     }
     dm[0] += (double)(m0 * sum0);
