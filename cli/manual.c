@@ -250,7 +250,7 @@ static void see_also(const char *self)
 
 static void print_program(void)
 {
-    title("ddl", "1", "train, evaluate and sample Deep Delta language models");
+    title("ddl", "1", "train, evaluate and sample Deep Delta Learning models");
     heading("SH", "synopsis");
     fputs(".HP\n\\fBddl\\fR \\fICOMMAND\\fR [\\fIARGUMENT\\fR ...]\n.HP\n\\fBddl \\-\\-version\\fR\n",
           stdout);

@@ -106,19 +106,20 @@ examples() {
     "$scratch/examples/text_recurrent" "$source/data/text/tinyshakespeare.txt" 20 1 | grep -c 'validation loss'
 }
 
-# Runs the README's commands and C program with this build in place of that of ./dev build.
-readme() {
+# Runs the commands of docs/usage.md, "Installing", and of docs/c-api.md with its C program; this build is in place of
+# that of ./dev build.
+manual() {
     home=$scratch/home
-    rm -rf "$home" "$scratch/readme"
-    mkdir -p "$home" "$scratch/readme/build"
-    ln -s "$build" "$scratch/readme/build/release"
+    rm -rf "$home" "$scratch/manual"
+    mkdir -p "$home" "$scratch/manual/build"
+    ln -s "$build" "$scratch/manual/build/release"
     awk '/^## / { section = $0 }
         /^```/ { block = block == "" ? substr($0, 4) : ""; next }
-        section ~ /^## (Install|Use from C)$/ && block == "c" { print > (out "/rewrite.c") }
-        section ~ /^## (Install|Use from C)$/ && block == "sh" && !/^\.\/dev / { print > (out "/commands") }
-        ' out="$scratch/readme" "$source/README.md"
-    cd "$scratch/readme"
-    [ "$(grep -c . commands)" -ge 5 ] || fail "README.md has too few commands"
+        FILENAME ~ /c-api/ && block == "c" { print > (out "/rewrite.c") }
+        (FILENAME ~ /c-api/ || section == "## Installing") && block == "sh" && !/^\.\/dev / { print > (out "/commands") }
+        ' out="$scratch/manual" "$source/docs/usage.md" "$source/docs/c-api.md"
+    cd "$scratch/manual"
+    [ "$(grep -c . commands)" -ge 5 ] || fail "docs/usage.md and docs/c-api.md have too few commands"
     HOME=$home sh -eu commands >output
     grep -x '5 4' output
     [ "$(./rewrite-static)" = "5 4" ]
@@ -215,7 +216,7 @@ check pkg_config_cxx by_pkg_config c++ -x c++ -std=c++17
 check find_package_c by_find_package C
 check find_package_cxx by_find_package CXX
 check examples examples
-check readme readme
+check manual manual
 check other_versions other_versions
 check program sh "$here/use_ddl.sh" "$prefix/bin/ddl" "$scratch/day"
 check pages_exist pages_exist
