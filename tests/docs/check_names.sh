@@ -1,5 +1,5 @@
 #!/bin/sh
-# Checks that names in README.md, CONTRIBUTING.md and docs/*.md exist: files and links, functions of a file
+# Checks that names in README.md, CONTRIBUTING.md, CHANGELOG.md, SECURITY.md and docs/*.md exist: files and links, functions of a file
 # ("block.c:sublayer_fwd"), ops, verbs of ./dev, and commands of ddl with their options; and that every op is documented.
 #   sh check_names.sh SOURCE SCRATCH PROGRAM
 set -eu
@@ -9,7 +9,7 @@ program=$3
 failed=0
 rm -rf "$scratch"
 mkdir -p "$scratch"
-documents="README.md CONTRIBUTING.md $(echo docs/*.md docs/api/*.md)"
+documents="README.md CONTRIBUTING.md CHANGELOG.md SECURITY.md $(echo docs/*.md docs/api/*.md)"
 
 # report NAME: the test of this name fails if $scratch/wrong has lines.
 report() {

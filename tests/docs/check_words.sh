@@ -21,10 +21,10 @@ export LC_ALL
 
 # Files without generated, binary and third-party content.
 {
-    find include src cli tests examples cmake docs bench python recipes demo data .ci -type f \( -name '*.[ch]' -o -name '*.cpp' -o \
+    find include src cli tests examples cmake docs bench python recipes demo data .ci .github -type f \( -name '*.[ch]' -o -name '*.cpp' -o \
         -name '*.cu' -o -name '*.cuh' -o -name '*.md' -o -name '*.sh' -o -name '*.py' -o -name '*.awk' -o -name '*.cmake' -o -name CMakeLists.txt -o -name '*.yaml' -o \
         -name '*.dict' \) ! -path 'tests/golden/*.md' ! -path 'tests/fuzz/corpus/*' ! -path 'tests/fuzz/regressions/*'
-    for file in dev README.md CONTRIBUTING.md CMakeLists.txt CMakePresets.json; do
+    for file in dev README.md CONTRIBUTING.md CHANGELOG.md SECURITY.md CITATION.cff CMakeLists.txt CMakePresets.json; do
         [ ! -f "$file" ] || echo "$file"
     done
     find .ci -type f ! -name '*.*'

@@ -48,14 +48,19 @@ symbols() {
     for header in "$prefix"/include/ddl/*.h; do
         echo "#include <ddl/$(basename "$header")>"
     done >"$scratch/all.c"
-    cc -std=c11 -E -P -I "$prefix/include" "$scratch/all.c" | tr '\n' ' ' | tr ';' '\n' |
-        sed -n '/visibility("default")/{s/.*visibility("default"))) *//; s/^[^(]*[ *]\(ddl_[a-z0-9_]*\) *[([].*/\1/p;}' |
-        sort >"$scratch/declared"
+    cc -std=c11 -E -P -I "$prefix/include" "$scratch/all.c" | tr -s '\n ' ' ' | tr ';' '\n' |
+        sed -n 's/.*visibility("default"))) *//p' | sort >"$scratch/api"
+    sed -n 's/^[^(]*[ *]\(ddl_[a-z0-9_]*\) *[([].*/\1/p' "$scratch/api" | sort >"$scratch/declared"
     [ "$(wc -l <"$scratch/declared")" -gt 100 ] || fail "only $(wc -l <"$scratch/declared") declarations were found"
     nm -D --defined-only "$lib/libddl.so" | awk '{ print $3 }' | sort >"$scratch/shared"
     nm -g --defined-only "$lib/libddl.a" | awk 'NF == 3 { print $3 }' | sort >"$scratch/static"
     diff "$scratch/declared" "$scratch/shared" || fail "exports of the shared library differ from the headers"
     diff "$scratch/declared" "$scratch/static" || fail "exports of the static library differ from the headers"
+}
+
+# A change of the C API is made on purpose: CONTRIBUTING.md, "Versions".
+api() {
+    diff -u "$here/api.txt" "$scratch/api" || fail "the C API changed: copy $scratch/api to tests/install/api.txt"
 }
 
 headers() {
@@ -210,6 +215,7 @@ lib=$(dirname "$(find "$prefix" -name libddl.a)")
 check libraries libraries
 [ ! -e "$build/libddl_mpi.so" ] || check plugin plugin
 check symbols symbols
+check api api
 check headers headers
 check pkg_config_c by_pkg_config cc -x c -std=c11
 check pkg_config_cxx by_pkg_config c++ -x c++ -std=c++17
