@@ -9,6 +9,7 @@
 #include "cli/generate/line.h"
 #include "cli/output/terminal.h"
 
+#include <math.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -23,7 +24,7 @@ enum { MAX_PROMPT = 64 << 20 };
 struct flags {
     struct model_flags model;
     bool echo, json;
-    char taken[1]; /* the field of --prompt and --stop, never set */
+    char taken[1]; /* the field of the options in `texts`, never set */
 };
 
 #define AT(field) offsetof(struct flags, field)
@@ -44,10 +45,14 @@ static const struct ddl_other_name stop_others[] = {
     { "stop_strings", "It may be repeated", DDL_OTHER_DIFFERS },
     { 0 },
 };
+static const struct ddl_other_name stop_id_others[] = {
+    { "eos_token_id", "It stops beside <|endoftext|>", DDL_OTHER_DIFFERS },
+    { 0 },
+};
 
-/* --prompt and --stop are here for the help and for suggestions: a field of a table cannot hold whether
- * --prompt is given, nor all values of --stop (take_texts). */
-enum { PROMPT, STOP, TEXTS };
+/* These are here for the help and for suggestions: a field of a table cannot hold whether --prompt is given,
+ * nor all values of the others (take_texts). */
+enum { PROMPT, STOP, STOP_ID, LOGIT_BIAS, TEXTS };
 static const struct ddl_option rows[] = {
     [PROMPT] = { .name = "prompt",
                  .type = DDL_OPTION_STRING,
@@ -63,6 +68,19 @@ static const struct ddl_option rows[] = {
                .value = "TEXT",
                .help = "stop at the first occurrence of TEXT, which is not printed; may be repeated",
                .others = stop_others },
+    [STOP_ID] = { .name = "stop_id",
+                  .type = DDL_OPTION_STRING,
+                  .offset = AT(taken),
+                  .size = 1,
+                  .value = "ID",
+                  .help = "stop at token ID, which is not printed; may be repeated",
+                  .others = stop_id_others },
+    [LOGIT_BIAS] = { .name = "logit_bias",
+                     .type = DDL_OPTION_STRING,
+                     .offset = AT(taken),
+                     .size = 1,
+                     .value = "ID=X",
+                     .help = "add X to the logit of token ID (-inf: never choose it); may be repeated" },
     { "echo", DDL_OPTION_BOOL, AT(echo), 0, 0, 0, NULL, NULL,
       "print the prompt before each text [default: on if standard output is a terminal]" },
     MODEL_ROWS(struct flags),
@@ -201,6 +219,16 @@ struct texts {
     size_t n;
 };
 
+/* Whether the argument, without its "--", begins with the option's name; '-' equals '_'. */
+static bool has_name(const char *argument, const char *name)
+{
+    while (*name && (*argument == *name || (*argument == '-' && *name == '_'))) {
+        argument++;
+        name++;
+    }
+    return *name == '\0';
+}
+
 /* Sets *value to the value of the option if argument *i is it, and advances *i to it; else to NULL. */
 static ddl_status take_text(const struct ddl_option *option, int argc, char **argv, int *i,
                             const char **value, struct ddl_error *err)
@@ -208,7 +236,7 @@ static ddl_status take_text(const struct ddl_option *option, int argc, char **ar
     size_t length = strlen(option->name);
     const char *name = argv[*i] + 2;
     *value = NULL;
-    if (strncmp(argv[*i], "--", 2) != 0 || strncmp(name, option->name, length) != 0)
+    if (strncmp(argv[*i], "--", 2) != 0 || !has_name(name, option->name))
         return DDL_OK;
     if (name[length] == '=')
         *value = name + length + 1;
@@ -252,6 +280,51 @@ static ddl_status check_stops(const struct texts *stops, struct ddl_error *err)
     return DDL_OK;
 }
 
+static ddl_status parse_id(const char *text, const char *where, int32_t *id, struct ddl_error *err)
+{
+    static const struct ddl_option number = { "id", DDL_OPTION_SIZE, 0, 0, 0, INT32_MAX, NULL, "ID", "" };
+    size_t value = 0;
+    ddl_status status = ddl_option_set(&number, &value, text, where, err);
+    *id = (int32_t)value;
+    return status;
+}
+
+/* A token and its bias: "ID=X". */
+static ddl_status parse_bias(const char *text, struct ddl_logit_bias *bias, struct ddl_error *err)
+{
+    static const struct ddl_option number = { "logit_bias", DDL_OPTION_FLOAT, 0, 0, 0, 0, NULL, "X", "" };
+    char id[16];
+    const char *equals = strchr(text, '=');
+    size_t length = equals ? (size_t)(equals - text) : sizeof id;
+    if (length >= sizeof id)
+        return ddl_error_set(err, DDL_E_USAGE, "--logit-bias: expected ID=X, found '%s'", text);
+    memcpy(id, text, length);
+    id[length] = '\0';
+    ddl_status status = parse_id(id, "--logit-bias", &bias->token, err);
+    if (status || strcmp(equals + 1, "-inf") != 0)
+        return status ? status : ddl_option_set(&number, &bias->bias, equals + 1, "--logit-bias", err);
+    bias->bias = -INFINITY;
+    return DDL_OK;
+}
+
+/* What the texts of --stop, --stop-id and --logit-bias are in `sampling`; ids (argc), biases (argc) = . */
+static ddl_status parse_texts(const struct texts *texts, struct ddl_sampling *sampling, int32_t *ids,
+                              struct ddl_logit_bias *biases, struct ddl_error *err)
+{
+    ddl_status status = check_stops(&texts[STOP], err);
+    for (size_t i = 0; !status && i < texts[STOP_ID].n; i++)
+        status = parse_id(texts[STOP_ID].values[i], "--stop-id", &ids[i], err);
+    for (size_t i = 0; !status && i < texts[LOGIT_BIAS].n; i++)
+        status = parse_bias(texts[LOGIT_BIAS].values[i], &biases[i], err);
+    sampling->stop = texts[STOP].values;
+    sampling->n_stop = texts[STOP].n;
+    sampling->stop_ids = ids;
+    sampling->n_stop_ids = texts[STOP_ID].n;
+    sampling->bias = biases;
+    sampling->n_bias = texts[LOGIT_BIAS].n;
+    return status;
+}
+
 /* Generates after each line that is typed. Line i samples with seed + i, so that a repeated prompt gives
  * another text. */
 static int prompt_loop(const struct folder *f, const struct flags *flags, struct ddl_generate_config config)
@@ -275,7 +348,7 @@ static int prompt_loop(const struct folder *f, const struct flags *flags, struct
             continue;
         prompt.bytes = (char *)line;
         generate(f, flags, &config, &prompt, NULL); /* the line is the echo */
-        config.seed++;
+        config.sampling.seed++;
     }
     line_reader_close(reader);
     return code;
@@ -298,16 +371,16 @@ static int generate_once(const struct folder *f, const struct flags *flags,
     return code;
 }
 
-static int run(int argc, char **argv, struct texts *texts, struct flags *flags)
+/* ids, biases: (argc) for --stop-id and --logit-bias. */
+static int run(int argc, char **argv, struct texts *texts, struct flags *flags, int32_t *ids,
+               struct ddl_logit_bias *biases)
 {
     struct ddl_error err = { 0 };
     struct ddl_generate_config config = ddl_generate_defaults();
     int n = 0;
     ddl_status status = take_texts(texts, TEXTS, &argc, argv, &err);
     if (!status)
-        status = check_stops(&texts[STOP], &err);
-    config.stop = texts[STOP].values;
-    config.n_stop = texts[STOP].n;
+        status = parse_texts(texts, &config.sampling, ids, biases, &err);
     if (!status)
         status = ddl_option_parse(ddl_generate_options(), &config, rows, flags, argc, argv, &n, &err);
     if (!status)
@@ -346,15 +419,21 @@ static int cmd_generate(int argc, char **argv)
 {
     struct flags flags = *(const struct flags *)defaults();
     const char **values = calloc((size_t)argc, TEXTS * sizeof *values);
+    int32_t *ids = calloc((size_t)argc, sizeof *ids);
+    struct ddl_logit_bias *biases = calloc((size_t)argc, sizeof *biases);
     int code = EXIT_FAILED;
     flags.echo = isatty(STDOUT_FILENO) == 1;
-    if (values) {
-        struct texts texts[TEXTS] = { { &rows[PROMPT], values, 0 }, { &rows[STOP], values + argc, 0 } };
-        code = run(argc, argv, texts, &flags);
+    if (values && ids && biases) {
+        struct texts texts[TEXTS];
+        for (int i = 0; i < TEXTS; i++)
+            texts[i] = (struct texts){ &rows[i], values + i * argc, 0 };
+        code = run(argc, argv, texts, &flags, ids, biases);
     } else {
         fprintf(stderr, "ddl: out of memory\n");
     }
     free(values);
+    free(ids);
+    free(biases);
     return code;
 }
 

@@ -2,6 +2,7 @@
 #ifndef DDL_GENERATE_H
 #define DDL_GENERATE_H
 
+#include "ddl/generation.h"
 #include "ddl/model.h"
 #include "ddl/option.h"
 #include "ddl/session.h"
@@ -15,43 +16,22 @@
 extern "C" {
 #endif
 
-/* How text is sampled. */
+/* How text is generated. */
 struct ddl_generate_config {
-    size_t max_tokens;       /* limit of new tokens in each sequence                                      */
-    float temperature;       /* 0: greedy, the lowest id where logits are equal                           */
-    size_t top_k;            /* sample from the k likeliest tokens only; 0: from all                      */
-    float top_p;             /* sample from the fewest likeliest of these that reach probability p; 1: all */
-    uint64_t seed;           /* token t of sequence s is a function of (seed, s, t) and the logits only   */
-    size_t n;                /* sequences, decoded together                                               */
-    int cache;               /* enum ddl_cache_form: format of keys and values                            */
-    const char *const *stop; /* (n_stop) text that ends a sequence and is not passed on                   */
-    size_t n_stop;           /* 0: none                                                                   */
+    struct ddl_sampling sampling; /* of every sequence: sequence s has number sampling.sequence + s */
+    size_t n;                     /* sequences, decoded together                                    */
+    int cache;                    /* enum ddl_cache_form: format of keys and values                 */
 };
-/* 200 tokens of one sequence, temperature 1, all tokens, no stop. */
+/* One sequence with ddl_sampling_defaults. */
 DDL_API struct ddl_generate_config ddl_generate_defaults(void);
-/* The rows of struct ddl_generate_config: max_tokens, temperature, top_k, top_p, seed, n, cache. */
+/* The rows of struct ddl_generate_config: those of ddl_sampling_options, n, cache. */
 DDL_API const struct ddl_option *ddl_generate_options(void);
-
-/* Why a sequence ended. */
-enum ddl_finish {
-    DDL_FINISH_LENGTH,    /* max_tokens                          */
-    DDL_FINISH_END,       /* <|endoftext|> was sampled           */
-    DDL_FINISH_STOP,      /* a stop string                       */
-    DDL_FINISH_CONTEXT,   /* the model's context is full         */
-    DDL_FINISH_CANCELLED, /* the callback returned non-zero      */
-};
-/* "length", "end", "stop", "context", "cancelled": the name of a `finish` of enum ddl_finish. */
-DDL_API const char *ddl_finish_name(int finish);
 
 /* Result of one sequence. */
 struct ddl_generate_result {
-    size_t prompt_tokens, tokens; /* of the prompt; new ones, without a final <|endoftext|> */
+    size_t prompt_tokens, tokens; /* of the prompt; new ones, without a final <|endoftext|> or stop id */
     int finish;                   /* enum ddl_finish                                        */
 };
-
-/* Receives the text of a sequence (a number below n) in pieces of `size` bytes: whole UTF-8 characters, and
- * no text that could still become a stop string. Returning non-zero ends the generation of all sequences. */
-typedef int ddl_text_fn(void *user, size_t sequence, const char *text, size_t size);
 
 /* What to generate. All pointers are borrowed for the call. */
 struct ddl_generate_request {

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import ctypes as c
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -79,12 +79,27 @@ class SessionInput(c.Structure):
                 ("choice_losses", c.c_void_p), ("choice_ranks", c.c_void_p)]
 
 
+class LogitBias(c.Structure):
+    """struct ddl_logit_bias"""
+
+    _fields_ = [("token", c.c_int32), ("bias", c.c_float)]
+
+
+class Sampling(c.Structure):
+    """struct ddl_sampling"""
+
+    _fields_ = [("max_tokens", c.c_size_t), ("temperature", c.c_float), ("top_k", c.c_size_t), ("top_p", c.c_float),
+                ("min_p", c.c_float), ("repeat_penalty", c.c_float), ("presence_penalty", c.c_float),
+                ("frequency_penalty", c.c_float), ("seed", c.c_uint64), ("sequence", c.c_uint64),
+                ("ignore_end", c.c_bool), ("stop", c.POINTER(c.c_char_p)), ("n_stop", c.c_size_t),
+                ("stop_ids", c.POINTER(c.c_int32)), ("n_stop_ids", c.c_size_t), ("bias", c.POINTER(LogitBias)),
+                ("n_bias", c.c_size_t)]
+
+
 class GenerateConfig(c.Structure):
     """struct ddl_generate_config"""
 
-    _fields_ = [("max_tokens", c.c_size_t), ("temperature", c.c_float), ("top_k", c.c_size_t), ("top_p", c.c_float),
-                ("seed", c.c_uint64), ("n", c.c_size_t), ("cache", c.c_int), ("stop", c.POINTER(c.c_char_p)),
-                ("n_stop", c.c_size_t)]
+    _fields_ = [("sampling", Sampling), ("n", c.c_size_t), ("cache", c.c_int)]
 
 
 TEXT_FN = c.CFUNCTYPE(c.c_int, c.c_void_p, c.c_size_t, c.POINTER(c.c_char), c.c_size_t)
@@ -127,7 +142,7 @@ class RunModel(c.Structure):
 STRUCTS = {"ddl_error": Error, "ddl_batch": Batch, "ddl_loss": Loss, "ddl_row_scores": RowScores,
            "ddl_load_options": LoadOptions, "ddl_workspace_options": WorkspaceOptions,
            "ddl_session_options": SessionOptions, "ddl_session_input": SessionInput,
-           "ddl_generate_config": GenerateConfig, "ddl_generate_request": GenerateRequest,
+           "ddl_logit_bias": LogitBias, "ddl_sampling": Sampling, "ddl_generate_config": GenerateConfig, "ddl_generate_request": GenerateRequest,
            "ddl_generate_result": GenerateResult, "ddl_ids": TokenIds, "ddl_run_model": RunModel}
 
 # Functions: the type of the result, and of the arguments.
@@ -339,13 +354,19 @@ class Engine:
         return Session(self, slots, self.context if tokens is None else tokens, cache)
 
     def generate(self, prompt: str = "", *, max_tokens: int = 200, temperature: float = 1.0, top_k: int = 0,
-                 top_p: float = 1.0, seed: int = 0, stop: Sequence[str] = (), cache: str = "auto",
+                 top_p: float = 1.0, min_p: float = 0.0, repeat_penalty: float = 1.0, presence_penalty: float = 0.0,
+                 frequency_penalty: float = 0.0, seed: int = 0, ignore_end: bool = False, stop: Sequence[str] = (),
+                 stop_ids: Sequence[int] = (), logit_bias: Mapping[int, float] | None = None, cache: str = "auto",
                  on_text: Callable[[str], Any] | None = None) -> str:
         """Text after a prompt (empty: the end-of-text token), as `ddl generate` with the same options. on_text gets
         each piece as soon as it is certain; an exception in it ends the generation and is raised.
         """
         texts = (c.c_char_p * len(stop))(*[item.encode() for item in stop])
-        config = GenerateConfig(max_tokens, temperature, top_k, top_p, seed, 1, choice("cache", cache, CACHES), texts, len(stop))
+        biases = (LogitBias * len(logit_bias or {}))(*(logit_bias or {}).items())
+        sampling = Sampling(max_tokens, temperature, top_k, top_p, min_p, repeat_penalty, presence_penalty,
+                            frequency_penalty, seed, 0, ignore_end, texts, len(stop),
+                            (c.c_int32 * len(stop_ids))(*stop_ids), len(stop_ids), biases, len(biases))
+        config = GenerateConfig(sampling, 1, choice("cache", cache, CACHES))
         pieces: list[bytes] = []
         raised: list[BaseException] = []
 

@@ -2,7 +2,7 @@
 #ifndef DDL_INFER_DETOKENIZER_H
 #define DDL_INFER_DETOKENIZER_H
 
-#include "ddl/generate.h"
+#include "ddl/generation.h"
 
 #include <stdbool.h>
 

@@ -72,8 +72,8 @@ static int32_t pick_any(const struct ddl_sampler *s, const float *logits, size_t
     return last; /* rounding may leave the sum below the total: then the last one that has weight */
 }
 
-/* The same among the k most probable ids, up to total probability top_p. The i-th most probable one, once
- * popped, is heap[n - 1 - i]. */
+/* The same among the k most probable ids, up to total probability top_p and down to min_p. The i-th most
+ * probable one, once popped, is heap[n - 1 - i]. */
 static int32_t pick_top(const struct ddl_sampler *s, const float *logits, size_t V, float max, double u)
 {
     size_t n = 0, popped = 0, kept = 0;
@@ -92,7 +92,11 @@ static int32_t pick_top(const struct ddl_sampler *s, const float *logits, size_t
     while (kept < k && (kept == 0 || s->top_p >= 1 || nucleus < (double)s->top_p * total)) {
         if (kept == popped)
             pop(s->heap, n - popped++, logits);
-        nucleus += weight(s, logits[s->heap[n - 1 - kept++]], max);
+        double w = weight(s, logits[s->heap[n - 1 - kept]], max);
+        if (w < (double)s->min_p) /* the largest weight is 1 */
+            break;
+        nucleus += w;
+        kept++;
     }
     for (size_t i = 0; i < kept; i++) {
         int32_t id = s->heap[n - 1 - i];
@@ -108,7 +112,7 @@ int32_t ddl_sampler_pick(const struct ddl_sampler *sampler, const float *logits,
     int32_t best = largest(logits, V);
     if (best < 0 || sampler->temperature == 0 || sampler->top_k == 1)
         return best;
-    if (sampler->top_p >= 1 && (sampler->top_k == 0 || sampler->top_k >= V))
+    if (sampler->top_p >= 1 && sampler->min_p <= 0 && (sampler->top_k == 0 || sampler->top_k >= V))
         return pick_any(sampler, logits, V, logits[best], u);
     return pick_top(sampler, logits, V, logits[best], u);
 }

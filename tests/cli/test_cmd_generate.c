@@ -177,6 +177,24 @@ static void sigterm_ends_the_loop(void **state)
     assert_int_equal(pty_finish(), 3);
 }
 
+/* --stop-id and --logit-bias may be repeated, with '-' or '_' in their names. */
+static void tokens_are_biased_and_stop(void **state)
+{
+    (void)state;
+    char out[512];
+    generated(out, "--prompt free --logit-bias 5=100 --json");
+    assert_non_null(strstr(out, "\"finish\":\"length\""));
+    generated(out, "--prompt free --logit-bias 5=100 --stop-id 9 --stop_id=5 --json");
+    assert_non_null(strstr(out, "\"tokens\":0,\"finish\":\"stop\""));
+    generated(out, "--prompt free --logit_bias=5=100 --logit-bias 5=-inf --stop-id 5 --json");
+    assert_non_null(strstr(out, "\"tokens\":3,\"finish\":\"length\""));
+    assert_int_equal(ddl_stream(STANDARD_ERROR, "generate %s --prompt a --logit-bias 5", folder), 2);
+    assert_non_null(strstr(printed, "--logit-bias: expected ID=X, found '5'"));
+    assert_int_equal(ddl_stream(STANDARD_ERROR, "generate %s --prompt a --logit-bias 5=x", folder), 2);
+    assert_int_equal(ddl_stream(STANDARD_ERROR, "generate %s --prompt a --stop-id 999999", folder), 2);
+    assert_non_null(strstr(printed, "stop_id 0: expected a token from 0 to "));
+}
+
 static void refusals(void **state)
 {
     (void)state;
@@ -199,6 +217,7 @@ int main(void)
         cmocka_unit_test(a_prompt_that_fails_does_not_end_the_loop),
         cmocka_unit_test(ctrl_c_stops_a_text),
         cmocka_unit_test(sigterm_ends_the_loop),
+        cmocka_unit_test(tokens_are_biased_and_stop),
         cmocka_unit_test(refusals),
     };
     return cmocka_run_group_tests(tests, write_model, NULL);

@@ -98,8 +98,8 @@ static void greedy_is_the_full_forward(void **state)
         struct heard h = { 0 };
         struct ddl_error err;
         char expected[MAX_TEXT];
-        config.temperature = 0;
-        config.max_tokens = 9;
+        config.sampling.temperature = 0;
+        config.sampling.max_tokens = 9;
         greedy_by_hand(model, "free of", 9, expected);
         assert_ok(generate(model, &config, "free of", &h, NULL, &err), err);
         assert_string_equal(h.text[0], expected);
@@ -119,9 +119,9 @@ static void chance_is_a_function_of_the_seed(void **state)
     struct ddl_generate_config config = ddl_generate_defaults();
     struct heard a = { 0 }, b = { 0 };
     struct ddl_error err;
-    config.max_tokens = 8;
+    config.sampling.max_tokens = 8;
     config.n = 4;
-    config.seed = 5;
+    config.sampling.seed = 5;
     assert_ok(generate(model, &config, "The", &a, NULL, &err), err);
     assert_ok(generate(model, &config, "The", &b, NULL, &err), err);
     assert_memory_equal(a.text, b.text, sizeof a.text);
@@ -129,7 +129,7 @@ static void chance_is_a_function_of_the_seed(void **state)
     config.n = 1; /* sequence 0 does not depend on how many there are */
     assert_ok(generate(model, &config, "The", &b, NULL, &err), err);
     assert_string_equal(a.text[0], b.text[0]);
-    config.seed = 6;
+    config.sampling.seed = 6;
     assert_ok(generate(model, &config, "The", &b, NULL, &err), err);
     assert_string_not_equal(a.text[0], b.text[0]);
     ddl_model_free(model);
@@ -144,11 +144,11 @@ static void ends(void **state)
     struct heard h = { 0 };
     struct ddl_error err;
     char all[MAX_TEXT];
-    config.temperature = 0;
-    config.max_tokens = 5;
+    config.sampling.temperature = 0;
+    config.sampling.max_tokens = 5;
     assert_ok(generate(model, &config, "free", &h, r, &err), err);
     assert_true(r[0].finish == DDL_FINISH_LENGTH && r[0].tokens == 5);
-    config.max_tokens = 1000;
+    config.sampling.max_tokens = 1000;
     assert_ok(generate(model, &config, "free", &h, r, &err), err);
     assert_int_equal(r[0].finish, DDL_FINISH_CONTEXT);
     assert_int_equal(r[0].prompt_tokens + r[0].tokens, 16 + 1);
@@ -157,13 +157,13 @@ static void ends(void **state)
     /* Some of its text as a stop string. */
     char stop[3] = { all[2], all[3], '\0' };
     const char *stops[] = { "never said", stop };
-    config.stop = stops;
-    config.n_stop = 2;
+    config.sampling.stop = stops;
+    config.sampling.n_stop = 2;
     assert_ok(generate(model, &config, "free", &h, r, &err), err);
     assert_int_equal(r[0].finish, DDL_FINISH_STOP);
     assert_int_equal(h.n[0], strstr(all, stop) - all);
     assert_memory_equal(h.text[0], all, h.n[0]);
-    config.n_stop = 0;
+    config.sampling.n_stop = 0;
     h.stop_after = 2;
     assert_ok(generate(model, &config, "free", &h, r, &err), err);
     assert_int_equal(r[0].finish, DDL_FINISH_CANCELLED);
@@ -199,7 +199,7 @@ static void the_end_of_text_ends(void **state)
     struct ddl_generate_result r;
     struct heard h = { 0 };
     struct ddl_error err;
-    config.temperature = 0;
+    config.sampling.temperature = 0;
     assert_ok(generate(model, &config, "", &h, &r, &err), err); /* begins with it too */
     assert_true(r.finish == DDL_FINISH_END && r.tokens == 0 && r.prompt_tokens == 1 && h.n[0] == 0);
     ddl_model_free(model);
@@ -219,10 +219,10 @@ static void refusals(void **state)
     assert_says(&err, "the prompt is 17 tokens, the model's context 16");
     assert_int_equal(generate(narrow, &config, "a", &h, NULL, &err), DDL_E_FORMAT);
     assert_says(&err, "the model's vocabulary 100");
-    config.temperature = -1;
+    config.sampling.temperature = -1;
     assert_int_equal(generate(model, &config, "a", &h, NULL, &err), DDL_E_USAGE);
     assert_says(&err, "temperature: -1 is out of range");
-    config.temperature = NAN;
+    config.sampling.temperature = NAN;
     assert_int_equal(generate(model, &config, "a", &h, NULL, &err), DDL_E_USAGE);
     config = ddl_generate_defaults();
     config.n = 0;
@@ -245,6 +245,118 @@ static void refusals(void **state)
     ddl_model_free(model);
 }
 
+/* Text of a greedy generation with `sampling`, and its result. */
+static void greedy_with(ddl_model *model, struct ddl_sampling sampling, const char *prompt, struct heard *h,
+                        struct ddl_generate_result *result)
+{
+    struct ddl_generate_config config = ddl_generate_defaults();
+    struct ddl_error err;
+    config.sampling = sampling;
+    config.sampling.temperature = 0;
+    assert_ok(generate(model, &config, prompt, h, result, &err), err);
+}
+
+static void biases_and_stop_ids(void **state)
+{
+    (void)state;
+    ddl_model *model = tiny_model("ddl-1", TINY_VOCAB, 7, backend);
+    struct ddl_sampling sampling = ddl_sampling_defaults();
+    struct ddl_generate_result r;
+    struct heard h = { 0 };
+    struct ddl_ids ids = { 0 };
+    struct ddl_error err;
+    sampling.max_tokens = 6;
+    assert_ok(ddl_tokenizer_encode(tokenizer, "x", 1, false, &ids, &err), err);
+    struct ddl_logit_bias always = { ids.ids[0], 1000 }, never = { ids.ids[0], -INFINITY };
+    sampling.bias = &always;
+    sampling.n_bias = 1;
+    greedy_with(model, sampling, "free", &h, &r);
+    assert_string_equal(h.text[0], "xxxxxx");
+    /* A penalty for each occurrence; the one for presence once; of the prompt's tokens only repeat_penalty.
+     */
+    sampling.frequency_penalty = 100;
+    always.bias = 250;
+    greedy_with(model, sampling, "free", &h, &r);
+    assert_true(h.n[0] >= 6 && strncmp(h.text[0], "xxx", 3) == 0 && h.text[0][3] != 'x');
+    sampling.frequency_penalty = 0;
+    sampling.presence_penalty = 100;
+    always.bias = 50;
+    greedy_with(model, sampling, "x", &h, &r);
+    assert_true(h.text[0][0] == 'x' && strchr(h.text[0] + 1, 'x') == NULL);
+    sampling.presence_penalty = 0;
+    sampling.stop_ids = ids.ids;
+    sampling.n_stop_ids = 1;
+    greedy_with(model, sampling, "free", &h, &r);
+    assert_true(r.finish == DDL_FINISH_STOP && r.tokens == 0 && h.n[0] == 0);
+    struct ddl_logit_bias both[] = { always, never };
+    sampling.bias = both;
+    sampling.n_bias = 2; /* 50 and -infinity */
+    greedy_with(model, sampling, "free", &h, &r);
+    assert_true(r.finish == DDL_FINISH_LENGTH && strchr(h.text[0], 'x') == NULL);
+    ddl_ids_free(&ids);
+    ddl_model_free(model);
+}
+
+/* Three favored tokens and a penalty above any difference of their logits: each of them once. */
+static void repeated_tokens_are_penalized(void **state)
+{
+    (void)state;
+    ddl_model *model = tiny_model("baseline", TINY_VOCAB, 7, backend);
+    struct ddl_logit_bias favored[3];
+    struct ddl_sampling sampling = ddl_sampling_defaults();
+    struct ddl_generate_result r;
+    struct heard h = { 0 };
+    struct ddl_ids ids = { 0 };
+    struct ddl_error err;
+    assert_ok(ddl_tokenizer_encode(tokenizer, "xyz", 3, false, &ids, &err), err);
+    assert_int_equal(ids.n, 3);
+    for (size_t i = 0; i < 3; i++)
+        favored[i] = (struct ddl_logit_bias){ ids.ids[i], 50 };
+    ddl_ids_free(&ids);
+    sampling.bias = favored;
+    sampling.n_bias = 3;
+    sampling.max_tokens = 3;
+    sampling.presence_penalty = 20;
+    greedy_with(model, sampling, "f", &h, &r);
+    assert_true(h.n[0] == 3 && strchr(h.text[0], 'x') && strchr(h.text[0], 'y') && strchr(h.text[0], 'z'));
+    ddl_model_free(model);
+}
+
+static void sampling_is_checked(void **state)
+{
+    (void)state;
+    static const char *const empty[] = { "a", "" };
+    static const int32_t ids[] = { 1, 10 };
+    static const struct ddl_logit_bias outside = { -1, 0 }, endless = { 2, INFINITY };
+    struct ddl_sampling k = ddl_sampling_defaults();
+    struct ddl_error err;
+    assert_ok(ddl_sampling_check(&k, 10, &err), err);
+    k.stop = empty;
+    k.n_stop = 2;
+    assert_int_equal(ddl_sampling_check(&k, 10, &err), DDL_E_USAGE);
+    assert_says(&err, "stop 1: an empty text");
+    k.n_stop = 1;
+    k.stop_ids = ids;
+    k.n_stop_ids = 2;
+    assert_int_equal(ddl_sampling_check(&k, 10, &err), DDL_E_USAGE);
+    assert_says(&err, "stop_id 1: expected a token from 0 to 9, found 10");
+    k.n_stop_ids = 1;
+    k.bias = &outside;
+    k.n_bias = 1;
+    assert_int_equal(ddl_sampling_check(&k, 10, &err), DDL_E_USAGE);
+    assert_says(&err, "logit_bias 0: expected a token from 0 to 9, found -1");
+    k.bias = &endless;
+    assert_int_equal(ddl_sampling_check(&k, 10, &err), DDL_E_USAGE);
+    assert_says(&err, "expected a finite number or -infinity");
+    k.n_bias = 0;
+    k.min_p = 2;
+    assert_int_equal(ddl_sampling_check(&k, 10, &err), DDL_E_USAGE);
+    assert_says(&err, "min_p");
+    k = ddl_sampling_defaults();
+    k.sequence = (uint64_t)1 << 32;
+    assert_int_equal(ddl_sampling_check(&k, 10, &err), DDL_E_USAGE);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -253,6 +365,9 @@ int main(void)
         cmocka_unit_test(ends),
         cmocka_unit_test(the_end_of_text_ends),
         cmocka_unit_test(refusals),
+        cmocka_unit_test(biases_and_stop_ids),
+        cmocka_unit_test(repeated_tokens_are_penalized),
+        cmocka_unit_test(sampling_is_checked),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -1,4 +1,5 @@
-/* infer/sampler.c: the laws of temperature, top-k and top-p, by enumeration of the chance and by counting. */
+/* infer/sampler.c: the laws of temperature, top-k, top-p and min-p, by enumeration of the chance and by
+ * counting. */
 #include "support/support.h"
 
 #include "base/rng.h"
@@ -44,18 +45,23 @@ static void laws(void **state)
     static const struct {
         float temperature;
         size_t top_k;
-        float top_p;
+        float top_p, min_p;
         unsigned kept;
     } cases[] = {
-        { 1, 0, 1, 0x6f },      { 0.5f, 0, 1, 0x6f },     { 3, 0, 1, 0x6f },     { 1, 100, 1, 0x6f },
-        { 1, 7, 1, 0x6f },      { 1, 6, 1, 0x6f },        { 1, 2, 1, 0x0c },     { 1, 3, 1, 0x2c },
-        { 2, 4, 1, 0x2d },      { 1, 1, 1, 0x04 },        { 1, 0, 0.6f, 0x0c },  { 1, 0, 0.73f, 0x2c },
-        { 1, 0, 0.001f, 0x04 }, { 1, 0, 0, 0x04 },        { 1, 0, 0.86f, 0x2d }, { 1, 3, 0.8f, 0x0c },
-        { 1, 3, 0.9f, 0x2c },   { 1, 0, 0.99999f, 0x6f },
+        { 1, 0, 1, 0, 0x6f },      { 0.5f, 0, 1, 0, 0x6f },  { 3, 0, 1, 0, 0x6f },
+        { 1, 100, 1, 0, 0x6f },    { 1, 7, 1, 0, 0x6f },     { 1, 6, 1, 0, 0x6f },
+        { 1, 2, 1, 0, 0x0c },      { 1, 3, 1, 0, 0x2c },     { 2, 4, 1, 0, 0x2d },
+        { 1, 1, 1, 0, 0x04 },      { 1, 0, 0.6f, 0, 0x0c },  { 1, 0, 0.73f, 0, 0x2c },
+        { 1, 0, 0.001f, 0, 0x04 }, { 1, 0, 0, 0, 0x04 },     { 1, 0, 0.86f, 0, 0x2d },
+        { 1, 3, 0.8f, 0, 0x0c },   { 1, 3, 0.9f, 0, 0x2c },  { 1, 0, 0.99999f, 0, 0x6f },
+        { 1, 0, 1, 0.3f, 0x2c },   { 1, 0, 1, 0.2f, 0x2d },  { 1, 0, 1, 1, 0x0c },
+        { 2, 0, 1, 0.4f, 0x2d },   { 1, 2, 1, 0.01f, 0x0c }, { 1, 0, 0.6f, 0.1f, 0x0c },
     };
     double shares[V];
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        shares_of((struct ddl_sampler){ cases[i].temperature, cases[i].top_k, cases[i].top_p, heap }, shares);
+        shares_of((struct ddl_sampler){ cases[i].temperature, cases[i].top_k, cases[i].top_p, cases[i].min_p,
+                                        heap },
+                  shares);
         expect(shares, (double)cases[i].temperature, cases[i].kept);
     }
 }
@@ -63,13 +69,13 @@ static void laws(void **state)
 static void greedy_is_the_first_of_the_largest(void **state)
 {
     (void)state;
-    const struct ddl_sampler greedy = { 0, 5, 0.5f, heap };
+    const struct ddl_sampler greedy = { 0, 5, 0.5f, 0, heap };
     for (int i = 0; i < 10; i++)
         assert_int_equal(ddl_sampler_pick(&greedy, logits, V, i / 10.0), 2);
     static const float none[3] = { NAN, -INFINITY, NAN }, one[3] = { NAN, -5, -INFINITY };
     assert_int_equal(ddl_sampler_pick(&greedy, none, 3, 0.5), -1);
     assert_int_equal(ddl_sampler_pick(&greedy, one, 3, 0.5), 1);
-    const struct ddl_sampler cold = { 1e-30f, 0, 1, heap };
+    const struct ddl_sampler cold = { 1e-30f, 0, 1, 0, heap };
     assert_int_equal(ddl_sampler_pick(&cold, logits, V, 0.2), 2);
     assert_int_equal(ddl_sampler_pick(&cold, logits, V, 0.9), 3);
 }
@@ -79,7 +85,7 @@ static void greedy_is_the_first_of_the_largest(void **state)
 static void draws_follow_the_distribution(void **state)
 {
     (void)state;
-    const struct ddl_sampler s = { 1, 0, 1, heap };
+    const struct ddl_sampler s = { 1, 0, 1, 0, heap };
     double counts[V] = { 0 }, total = 0, chi = 0;
     uint64_t key = ddl_rng_key(5, "sample");
     for (int i = 0; i < STEPS; i++)
@@ -104,7 +110,7 @@ static void top_k_are_the_largest(void **state)
         size_t k = 1 + row % N;
         for (size_t i = 0; i < N; i++)
             z[i] = (float)ddl_rng_below(row, i, 30) / 8;
-        const struct ddl_sampler s = { 1, k, 1, buffer };
+        const struct ddl_sampler s = { 1, k, 1, 0, buffer };
         int32_t id = ddl_sampler_pick(&s, z, N, ddl_rng_uniform(row, 1000));
         size_t before = 0;
         for (int32_t i = 0; i < N; i++)

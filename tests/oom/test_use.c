@@ -36,11 +36,11 @@ static ddl_status generate(void *user, uint64_t *digest, struct ddl_error *err)
     static const char *const stop[] = { "never said, all of it" };
     struct ddl_generate_config k = ddl_generate_defaults();
     struct ddl_generate_result results[2];
-    k.max_tokens = 6;
-    k.top_k = 20;
+    k.sampling.max_tokens = 6;
+    k.sampling.top_k = 20;
     k.n = 2;
-    k.stop = stop;
-    k.n_stop = 1;
+    k.sampling.stop = stop;
+    k.sampling.n_stop = 1;
     *digest = 0;
     const struct ddl_generate_request request = { .model = model,
                                                   .tokenizer = tokenizer,

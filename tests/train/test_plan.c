@@ -86,7 +86,7 @@ static void samples_are_counted(void **state)
     config.sample_every = 10;
     assert_ok(ddl_train_plan(&config, &with, &err), err);
     struct ddl_generate_config sample = ddl_generate_defaults();
-    sample.max_tokens = config.sample_tokens;
+    sample.sampling.max_tokens = config.sample_tokens;
     size_t bytes = ddl_generate_bytes(&config.config, DDL_PRECISION_F32, &sample, 3);
     assert_true(bytes > 2 * 6 * 512 * 384 * sizeof(float)); /* keys and values of six layers */
     assert_true(with.bytes_other - without.bytes_other >= bytes - 1);

@@ -492,9 +492,9 @@ struct ddl_workspace_options ddl_train_workspace(const struct ddl_train_config *
 struct ddl_generate_config ddl_train_sample(const struct ddl_train_config *config, uint64_t step)
 {
     struct ddl_generate_config generate = ddl_generate_defaults();
-    generate.max_tokens = config->sample_tokens;
-    generate.temperature = 0.8f;
-    generate.seed = config->seed + step;
+    generate.sampling.max_tokens = config->sample_tokens;
+    generate.sampling.temperature = 0.8f;
+    generate.sampling.seed = config->seed + step;
     return generate;
 }
 
