@@ -5,8 +5,8 @@
     python3 scaling_model.py predict [--program ddl]     the efficiency of these runs on 8, 64 and 512 hosts
     python3 scaling_model.py report DIR [--program ddl]  tables of what bench/scaling.sh measured, beside the model
 
-All print the tables of docs/scaling.md in Markdown. Needs nothing but Python 3.9 and the program, whose `train --dry-run`
-counts parameters, operations and bytes.
+All print tables in Markdown; docs/scaling.md has those of `traffic` and `report`. Needs nothing but Python 3.9 and the
+program, whose `train --dry-run` counts parameters, operations and bytes.
 
 The model. A step of R ranks consists of
 
