@@ -56,10 +56,13 @@ for document in $documents; do
     grep -oE '\]\([^)#]+' "$document" | sed 's/^](//' | grep -v '^http' | while read -r link; do
         [ -e "$(dirname "$document")/$link" ] || echo "$document: broken link $link"
     done
-    # A link into the same document: the heading in lower case, spaces replaced by dashes, punctuation removed.
-    sed -n 's/^#* //p' "$document" | tr 'A-Z ' 'a-z-' | tr -cd 'a-z0-9_\n-' >"$scratch/headings"
-    grep -oE '\]\(#[^)]+' "$document" | sed 's/^](#//' | while read -r link; do
-        grep -qxF -e "$link" "$scratch/headings" || echo "$document: no heading for #$link"
+    # A link to a heading, of this document or another: in lower case, spaces replaced by dashes, punctuation removed.
+    grep -oE '\]\([^)#:]*(\.md)?#[^)]+' "$document" | sed 's/^](//' | while IFS='#' read -r file link; do
+        file=${file:+$(dirname "$document")/$file}
+        file=${file:-$document}
+        [ -e "$file" ] || continue
+        sed -n 's/^#* //p' "$file" | tr 'A-Z ' 'a-z-' | tr -cd 'a-z0-9_\n-' | grep -qxF -e "$link" ||
+            echo "$document: no heading for #$link in $file"
     done
 done >>"$scratch/wrong"
 report links_resolve
