@@ -1,5 +1,6 @@
 #!/bin/sh
-# Checks that the API reference builds without a warning: every function, parameter and member is documented.
+# Checks that the site builds without a warning: every function, parameter and member is documented, and every link to a
+# document or a heading has a target.
 #   sh check_api.sh SOURCE SCRATCH
 set -eu
 cd "$1"
