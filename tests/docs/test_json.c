@@ -23,6 +23,29 @@ static const char *key_of(const struct keys *k, size_t i)
     return k->table.row[i].cell[0];
 }
 
+/* Replaces a row for several keys, "`a.{b,c}`", by one for each; one group of braces per call. */
+static struct markdown_table expand_braces(struct markdown_table table)
+{
+    struct markdown_table out = { 0 };
+    for (size_t i = 0; i < table.n; i++) {
+        const char *key = table.row[i].cell[0], *open = strchr(key, '{'), *close = strchr(key, '}');
+        const char *at = open ? open + 1 : NULL;
+        do {
+            size_t n = at ? strcspn(at, ",}") : 0;
+            out.row = realloc(out.row, (out.n + 1) * sizeof *out.row);
+            assert_non_null(out.row);
+            struct markdown_row *row = &out.row[out.n++];
+            *row = table.row[i];
+            if (at)
+                snprintf(row->cell[0], MARKDOWN_CELL, "%.*s%.*s%s", (int)(open - key), key, (int)n, at,
+                         close + 1);
+            at = at && at[n] == ',' ? at + n + 1 : NULL;
+        } while (at);
+    }
+    markdown_table_free(&table);
+    return out;
+}
+
 /* Returns the row for `path`, such as "`a.b[].c`", or NULL. */
 static struct markdown_row *find_key(struct keys *k, const char *path)
 {
@@ -131,7 +154,7 @@ static void walk_all(struct keys *k, const char *text, bool lines, const char *w
 static void check_pair(const char *name, bool example_lines, const char *real, bool real_lines)
 {
     char info[128];
-    struct keys k = { .name = name, .table = markdown_table(formats, name) };
+    struct keys k = { .name = name, .table = expand_braces(expand_braces(markdown_table(formats, name))) };
     assert_true(k.table.n <= sizeof k.seen / sizeof *k.seen);
     snprintf(info, sizeof info, "json %s", name);
     char *example = markdown_block(formats, info);
@@ -243,6 +266,7 @@ static int prepare(void **state)
     remove_scratch("grafted");
     remove_scratch("sweep");
     remove_scratch("study");
+    remove_scratch("syn");
     for (size_t i = 0; i < N_COMMANDS; i++) {
         run_in_scratch(commands[i].line, commands[i].status, out);
         outputs[i] = strdup(out);
@@ -354,7 +378,7 @@ static json_t *load_json(const char *path)
     return root;
 }
 
-/* Every key must be a row of the model's options or of the table of config.json. */
+/* Every key must be one of the model's options or of the table of config.json. */
 static void check_config_keys(const json_t *root, const struct markdown_table *own, const char *where)
 {
     const char *name;

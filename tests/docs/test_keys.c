@@ -1,5 +1,4 @@
-/* Compares docs/formats.md with the tables in the code: options with types, defaults and ranges, tensors with
- * shapes, dtypes. Prints the expected row if a row is missing, extra or different. */
+/* Compares docs/formats.md with the tables in the code: schedules, tensors with shapes, dtypes. */
 #define _POSIX_C_SOURCE 200809L
 #include "support/files.h"
 #include "support/markdown.h"
@@ -11,102 +10,6 @@
 
 #include <stdio.h>
 #include <string.h>
-
-/* Returns the expected cells of the row, except the last one. */
-static void expected_cells(const struct ddl_option *row, const void *object, struct markdown_row *out)
-{
-    static const char *const types[] = {
-        [DDL_OPTION_BOOL] = "boolean",    [DDL_OPTION_SIZE] = "integer",  [DDL_OPTION_U64] = "integer",
-        [DDL_OPTION_FLOAT] = "number",    [DDL_OPTION_DOUBLE] = "number", [DDL_OPTION_STRING] = "string",
-        [DDL_OPTION_CHOICE] = "one of ",  [DDL_OPTION_PATH] = "path",     [DDL_OPTION_PATHS] = "paths",
-        [DDL_OPTION_STRINGS] = "strings",
-    };
-    char value[400];
-    size_t used = (size_t)snprintf(out->cell[1], MARKDOWN_CELL, "%s", types[row->type]);
-    for (size_t i = 0; row->type == DDL_OPTION_CHOICE && row->choices[i]; i++)
-        used += (size_t)snprintf(out->cell[1] + used, MARKDOWN_CELL - used, "%s`%s`", i ? ", " : "",
-                                 row->choices[i]);
-    ddl_option_format(row, object, value, sizeof value);
-    snprintf(out->cell[0], MARKDOWN_CELL, "`%s`", row->name);
-    snprintf(out->cell[2], MARKDOWN_CELL, *value ? "`%s`" : "empty", value);
-    if (row->automatic && strcmp(value, "auto") == 0)
-        snprintf(out->cell[2], MARKDOWN_CELL, "`auto`: %s", row->automatic);
-    if (ddl_option_is_text(row))
-        snprintf(out->cell[3], MARKDOWN_CELL, "at most %zu bytes", row->size - 1);
-    else if (row->min != 0 || row->max != 0)
-        ddl_option_range(row, out->cell[3], MARKDOWN_CELL);
-    else
-        snprintf(out->cell[3], MARKDOWN_CELL, "any");
-}
-
-/* The description in the table is the option's help text; names of values are quoted as code. */
-static bool describes(const char *cell, const char *help)
-{
-    char plain[MARKDOWN_CELL];
-    size_t n = 0;
-    for (; *cell; cell++) {
-        if (*cell != '`')
-            plain[n++] = *cell;
-    }
-    plain[n] = '\0';
-    return strcmp(plain, help) == 0;
-}
-
-static void check_options(const char *name, const struct ddl_option *rows, const void *object)
-{
-    struct markdown_table table = markdown_table(formats, name);
-    size_t n = 0;
-    for (; rows[n].name; n++) {
-        struct markdown_row wanted = { 0 };
-        expected_cells(&rows[n], object, &wanted);
-        bool same = n < table.n && describes(table.row[n].cell[4], rows[n].help);
-        for (size_t i = 0; i < 4 && same; i++)
-            same = strcmp(table.row[n].cell[i], wanted.cell[i]) == 0;
-        if (!same)
-            fail_msg("table %s, row %zu should be | %s | %s | %s | %s | %s |", name, n + 1, wanted.cell[0],
-                     wanted.cell[1], wanted.cell[2], wanted.cell[3], rows[n].help);
-    }
-    if (table.n != n)
-        fail_msg("table %s: %s is not a key", name, table.row[n].cell[0]);
-    markdown_table_free(&table);
-}
-
-static void recipe_keys(void **state)
-{
-    (void)state;
-    struct ddl_train_config defaults = ddl_train_defaults();
-    check_options("recipe", ddl_train_options(), &defaults);
-}
-
-/* Adds the aliases of the rows to the table's position *n. */
-static void check_aliases(const struct markdown_table *table, const struct ddl_option *rows, size_t *n)
-{
-    for (; rows->name; rows++) {
-        char key[160], name[128], all[MARKDOWN_CELL] = "";
-        size_t used = 0;
-        for (size_t i = 1; ddl_option_name(rows, i, name, sizeof name); i++)
-            used += (size_t)snprintf(all + used, sizeof all - used, "%s`%s`", i > 1 ? ", " : "", name);
-        snprintf(key, sizeof key, "`%s`", rows->name);
-        if (used == 0)
-            continue;
-        if (*n >= table->n || strcmp(table->row[*n].cell[0], key) != 0 ||
-            strcmp(table->row[*n].cell[1], all) != 0)
-            fail_msg("table aliases, row %zu should be | %s | %s |", *n + 1, key, all);
-        ++*n;
-    }
-}
-
-static void aliases(void **state)
-{
-    (void)state;
-    struct markdown_table table = markdown_table(formats, "aliases");
-    size_t n = 0;
-    check_aliases(&table, ddl_train_options(), &n);
-    check_aliases(&table, ddl_config_options(), &n);
-    if (table.n != n)
-        fail_msg("table aliases: %s has none", table.row[n].cell[0]);
-    markdown_table_free(&table);
-}
 
 static void schedules(void **state)
 {
@@ -122,13 +25,6 @@ static void schedules(void **state)
     }
     assert_int_equal(table.n, n);
     markdown_table_free(&table);
-}
-
-static void model_keys(void **state)
-{
-    (void)state;
-    struct ddl_config defaults = ddl_config_defaults();
-    check_options("model", ddl_config_options(), &defaults);
 }
 
 /* ---- tensors ---- */
@@ -333,9 +229,9 @@ static void tensors_of_a_case(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(recipe_keys),       cmocka_unit_test(model_keys),
-        cmocka_unit_test(aliases),           cmocka_unit_test(schedules),
-        cmocka_unit_test(tensor_shapes),     cmocka_unit_test(dtypes_are_documented),
+        cmocka_unit_test(schedules),
+        cmocka_unit_test(tensor_shapes),
+        cmocka_unit_test(dtypes_are_documented),
         cmocka_unit_test(tensors_of_a_case),
     };
     return cmocka_run_group_tests(tests, open_formats, close_formats);
