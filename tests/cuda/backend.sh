@@ -32,6 +32,9 @@ listed() {
 # The baseline model: loss, gradients, decoding and a training step.
 model() { simulated "$ddl" verify "$source/tests/golden/add" --backend cuda >model.txt || { cat model.txt; fail "the model differs"; }; }
 
+# In bfloat16, sequences of one token: the softmax weight is 1, and the gradients of queries and keys are 0.
+one_token() { simulated "$ddl" verify "$source/tests/golden/ddl-tc-one-token" --backend cuda --dtype bf16 >model.txt || { cat model.txt; fail "the model differs"; }; }
+
 # cuBLASLt that the dynamic linker does not load is found in a Python environment, and reported where there is none.
 cublaslt() {
     packages=environment/lib/python3.11/site-packages/nvidia/cublas/lib
@@ -66,6 +69,7 @@ check ops ops 0
 check ops_of_the_second_device ops 1
 check listed listed
 check model model
+check one_token one_token
 check transfers transfers
 check cublaslt cublaslt
 backend=cuda

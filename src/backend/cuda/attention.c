@@ -67,12 +67,13 @@ void cuda_attention_bwd(void *ctx, const struct attention_grad_args *a)
     if (rows == 0 || a->H == 0)
         return;
     struct cuda_attention_grad arguments = { *a, cuda_parts(a->T, TILE),
-                                             cuda_alloc_for_op(d, 2 * rows * a->H * sizeof(float)) };
+                                             cuda_alloc_for_op(d, 2 * rows * a->H * sizeof(float)),
+                                             grad_fits_mma(a) };
     if (!arguments.stats)
         return;
-    if (grad_fits_mma(a) || a->h > MOST_WIDTH)
+    if (arguments.rounds_dy || a->h > MOST_WIDTH)
         cuda_launch(d, CUDA_attention_wide_stats, cuda_blocks(d, rows * a->H, WARPS), 0, &arguments);
-    if (grad_fits_mma(a)) {
+    if (arguments.rounds_dy) {
         size_t shared = 2 * (CUDA_MMA_QUERIES + CUDA_MMA_OTHERS) * (a->h + 8) * sizeof *a->q16, blocks;
         arguments.tiles = cuda_parts(a->T, CUDA_MMA_QUERIES);
         blocks = a->B * a->H * arguments.tiles;

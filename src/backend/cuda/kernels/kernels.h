@@ -144,7 +144,8 @@ struct cuda_attention {
 struct cuda_attention_grad {
     struct attention_grad_args op;
     size_t tiles;
-    float *stats; /* (B, H, T) pairs: lse, and dy . y */
+    float *stats;   /* (B, H, T) pairs: lse, and dy . y */
+    bool rounds_dy; /* to bfloat16 */
 };
 
 struct cuda_rope_grad {
