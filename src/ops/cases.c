@@ -1025,6 +1025,7 @@ struct ddl_limits ddl_op_limits(const struct ddl_op_sizes *s)
     return (struct ddl_limits){ .summed =
                                     larger(larger(s->d * s->c * most_taps, s->h), mixing * (s->n * s->d + 2)),
                                 .T = span,
+                                .c = s->c,
                                 .h = s->h,
                                 .K = larger(2 * s->m, larger(s->d, s->H * s->h)) };
 }

@@ -22,6 +22,7 @@ struct ddl_limits {
     size_t N;      /* rows of a pass; for memory_estimate alone                                */
     size_t T;      /* positions of a sequence, past included                                   */
     size_t d;      /* width of the stream; for memory_estimate alone                           */
+    size_t c;      /* value channels of the state                                              */
     size_t h;      /* width of a head                                                          */
     size_t K;      /* numbers of a row that a product with few rows reads                      */
     size_t summed; /* numbers of the largest parameter whose gradient an op sums over rows:

@@ -49,6 +49,28 @@ cublaslt() {
     grep -q 'cuBLASLt cannot be loaded (.*): install the libraries of CUDA 13' list || { cat list; fail "no reason"; }
 }
 
+# train_wide BACKEND CHANNELS: two steps of a model with so many value channels.
+train_wide() {
+    simulated "$ddl" train --backend "$1" --model ddl-tc --ddl-value-channels "$2" --hidden-size 8 --num-hidden-layers 1 \
+        --num-attention-heads 1 --head-dim 16 --vocab-size 270 --block-size 16 --tokenizer tokenizer.json --train-data shards \
+        --val-every 0 --batch 1 --seq 4 --steps 2 --warmup 1 --threads 1 --out "run_$1" >out 2>&1
+}
+
+# The most channels of an odd number are trained as on the CPU, and one more is rejected.
+channels() {
+    seq 4000 >corpus.txt
+    "$ddl" tokenizer train --quiet corpus.txt --vocab-size 270 --out tokenizer.json
+    "$ddl" data build --quiet corpus.txt --separator '' --tokenizer tokenizer.json --out shards
+    ! train_wide cuda 513 || fail "513 channels"
+    [ "$(cat out)" = "ddl: backend cuda: value channels: expected at most 512, 1024 if even, 2048 if a multiple of 4, found 513: use --backend cpu" ] || { cat out; fail "no message"; }
+    for backend in cpu cuda; do
+        rm -rf "run_$backend"
+        train_wide "$backend" 511 || { cat out; fail "511 channels"; }
+        grep -o 'step 2/2  loss [0-9.]*' out >"loss_$backend" || { cat out; fail "no loss"; }
+    done
+    cmp loss_cpu loss_cuda || fail "the loss differs"
+}
+
 transfers() { DDL_TEST_BACKENDS=cuda simulated "$memory"; }
 
 # message EXPECTED COMMAND...: the command fails with one line, EXPECTED (a regular expression).
@@ -72,6 +94,7 @@ check model model
 check one_token one_token
 check transfers transfers
 check cublaslt cublaslt
+check channels channels
 backend=cuda
 in=LD_LIBRARY_PATH=$driver
 # Without the simulated driver the machine may have a real one.

@@ -24,6 +24,7 @@ enum cuda_file {
 };
 
 enum { CUDA_SHARED_BYTES = 48 << 10 }; /* dynamic shared memory that any kernel may have */
+enum { CUDA_STATE_THREADS = 512 };     /* of a block that has a token's state, at most */
 enum { CUDA_STEP_ROWS = 64 };          /* ops->step_rows */
 enum { CUDA_WORKSPACE = 32 << 20 };    /* bytes for cuBLASLt */
 enum { CUDA_EVENTS = 64 };             /* the newest; older ones are complete when the oldest of these is */
@@ -106,6 +107,12 @@ void cuda_synchronize(void *ctx);
 static inline size_t cuda_parts(size_t n, size_t each)
 {
     return n / each + (n % each != 0);
+}
+
+/* The most channels of a state with the divisibility of c: a thread has up to 4 of a feature's c numbers. */
+static inline size_t cuda_most_channels(size_t c)
+{
+    return CUDA_STATE_THREADS * (size_t)(c % 4 == 0 ? 4 : c % 2 == 0 ? 2 : 1);
 }
 
 /* Defines an op on a->N rows, a block each. */

@@ -11,7 +11,7 @@ static struct shape shape_of(size_t d, size_t c)
 {
     size_t feature = c % 4 == 0 ? c / 4 : c % 2 == 0 ? c / 2 : c;
     struct shape s = { .threads = 64 };
-    while (!s.held && s.threads < 512) {
+    while (!s.held && s.threads < CUDA_STATE_THREADS) {
         s.threads *= 2;
         s.held = s.threads <= 256 && s.threads / feature * feature * 4 * CUDA_STATE_FOURS >= d * c;
     }

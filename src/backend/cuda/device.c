@@ -256,6 +256,13 @@ static size_t scratch_bytes(const struct cuda_device *d, size_t summed)
 static ddl_status reserve(void *ctx, const struct ddl_limits *limits, struct ddl_error *err)
 {
     struct cuda_device *d = ctx;
+    size_t most = cuda_most_channels(limits->c);
+    if (limits->c > most)
+        return ddl_error_set(
+            err, DDL_E_UNSUPPORTED,
+            "backend cuda: value channels: expected at most %d, %d if even, %d if a multiple "
+            "of 4, found %zu: use --backend cpu",
+            CUDA_STATE_THREADS, 2 * CUDA_STATE_THREADS, 4 * CUDA_STATE_THREADS, limits->c);
     if (!d->workspace)
         d->workspace = cuda_alloc(d, CUDA_WORKSPACE);
     if (!d->workspace)

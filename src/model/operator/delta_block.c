@@ -119,7 +119,8 @@ ddl_status ddl_block_create(ddl_block **out, const struct ddl_block_config *conf
                              config->d, config->c);
     /* the longest rows that are summed over N: w_a, b1, b2, the gate's out */
     size_t reduced = config->hidden > config->d ? config->hidden : config->d;
-    struct ddl_limits limits = { .summed = reduced > config->gate_hidden ? reduced : config->gate_hidden };
+    struct ddl_limits limits = { .summed = reduced > config->gate_hidden ? reduced : config->gate_hidden,
+                                 .c = config->c };
     status = backend->ops->reserve(backend->ctx, &limits, err);
     if (status)
         return status;

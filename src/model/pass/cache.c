@@ -121,8 +121,8 @@ static ddl_status make(struct ddl_cache *cache, struct ddl_error *err)
                              o->slots, o->tokens);
     carve(cache, &(struct ddl_arena){ .base = cache->memory }, k);
     place_integers(cache);
-    ddl_status status =
-        backend->ops->reserve(backend->ctx, &(struct ddl_limits){ .T = o->tokens, .h = k->head_dim }, err);
+    ddl_status status = backend->ops->reserve(
+        backend->ctx, &(struct ddl_limits){ .T = o->tokens, .c = k->channels, .h = k->head_dim }, err);
     return status ? status : rope_make(&cache->rope, cache->model, o->tokens, err);
 }
 

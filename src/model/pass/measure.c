@@ -336,6 +336,7 @@ struct ddl_limits ddl_workspace_limits(const struct ddl_config *k, size_t tokens
     return (struct ddl_limits){ .summed = larger(conv, others),
                                 .T = tokens, /* a cache requests its own */
                                 .d = k->d_model,
+                                .c = k->channels,
                                 .h = k->head_dim,
                                 .K = widest_input(k) };
 }
