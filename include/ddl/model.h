@@ -157,12 +157,13 @@ struct ddl_workspace_options {
     bool ranks;                   /* ranks and entropies of ddl_model_scores; not with `train` */
 };
 /* Allocates memory for passes of this model, in its precision, within the `options`. Logits are computed in
- * blocks of rows or, for losses in bfloat16, of columns. */
+ * blocks of rows or, for losses in bfloat16 on a CPU, of columns. */
 DDL_API ddl_status ddl_workspace_create(ddl_workspace **out, const ddl_model *model,
                                         const struct ddl_workspace_options *options, struct ddl_error *err);
 DDL_API void ddl_workspace_free(ddl_workspace *ws); /* NULL is allowed */
 /* Bytes that a workspace for a model of this config and precision takes on the backend (options as above),
- * without making it; SIZE_MAX where that does not fit. */
+ * without making it; SIZE_MAX where that does not fit. A device with memory of its own has larger blocks of
+ * logits: up to 800 MB more. */
 DDL_API size_t ddl_workspace_bytes(const struct ddl_config *config, enum ddl_precision precision,
                                    const struct ddl_workspace_options *options);
 

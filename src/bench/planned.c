@@ -133,6 +133,12 @@ static size_t no_memory_of_its_own(void *ctx, const struct ddl_limits *limits)
     return 0;
 }
 
+static size_t logits_of_device(void *ctx)
+{
+    (void)ctx;
+    return DDL_DEVICE_LOGITS;
+}
+
 static size_t unlimited(void *ctx)
 {
     (void)ctx;
@@ -173,6 +179,7 @@ struct bench_planned *bench_planned_create(ddl_backend *real, const struct ddl_b
                                .step_rows = real->ops->step_rows,
                                .reserve = nothing_to_reserve,
                                .memory_estimate = no_memory_of_its_own,
+                               .logit_block = logits_of_device,
                                .memory_capacity = unlimited,
                                .check_error = no_error,
                                .synchronize = nothing_to_wait_for,

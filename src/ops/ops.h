@@ -119,6 +119,11 @@ struct ddl_limits {
  * always complete. */
 typedef uint64_t ddl_event;
 
+/* logit_block of a device with memory of its own: a product reads and writes two matrices besides its block
+ * of logits, and adds to a third in float32. With 1,500 rows or more of up to 2^16 logits that takes less
+ * time than the multiplications. */
+enum { DDL_DEVICE_LOGITS = 1 << 27 };
+
 struct ddl_ops;
 /* The beginning of the state of a backend that leaves ops out (members of struct ddl_ops that are NULL). */
 struct ddl_context {
@@ -144,6 +149,9 @@ struct ddl_ops {
     /* Bytes that the backend will use besides those of alloc: scratch, and its library's code and buffers.
      * The latter are an estimate. SIZE_MAX for sizes out of range. */
     size_t (*memory_estimate)(void *ctx, const struct ddl_limits *limits);
+    /* Numbers of a block of whole rows of logits with which the head's products run at the device's full
+     * rate. NULL or 0: the head chooses blocks for a CPU, whose caches hold them. */
+    size_t (*logit_block)(void *ctx);
     /* Bytes of memory that the device has; SIZE_MAX if unknown. */
     size_t (*memory_capacity)(void *ctx);
 

@@ -55,6 +55,12 @@ static size_t pass_memory_estimate(void *ctx, const struct ddl_limits *limits)
     return real->ops->memory_estimate(real->ctx, limits);
 }
 
+static size_t pass_logit_block(void *ctx)
+{
+    struct ddl_backend *real = ((struct ddl_profile *)ctx)->real;
+    return real->ops->logit_block ? real->ops->logit_block(real->ctx) : 0;
+}
+
 static size_t pass_memory_capacity(void *ctx)
 {
     struct ddl_backend *real = ((struct ddl_profile *)ctx)->real;
@@ -153,6 +159,7 @@ void ddl_profile_init(struct ddl_profile *profile, struct ddl_backend *real)
     profile->backend.ctx = profile;
     profile->ops.reserve = pass_reserve;
     profile->ops.memory_estimate = pass_memory_estimate;
+    profile->ops.logit_block = pass_logit_block;
     profile->ops.memory_capacity = pass_memory_capacity;
     profile->ops.check_error = pass_check_error;
     profile->ops.synchronize = pass_synchronize;

@@ -76,15 +76,25 @@ static const struct ddl_bench_share *share_of(const struct ddl_bench_report *r, 
     return NULL;
 }
 
-/* A planned step has the ops of a computed one, with the same operations and traffic, and its time is that of
- * the slower of the two at the device's rates. */
+static size_t logits_of_device(void *ctx)
+{
+    (void)ctx;
+    return DDL_DEVICE_LOGITS;
+}
+
+/* A planned step has the ops of a computed one with a device's blocks of logits, with the same operations and
+ * traffic, and its time is that of the slower of the two at the device's rates. */
 static void a_planned_step_is_the_computed_one(void **state)
 {
     (void)state;
     static struct ddl_bench_report planned;
     struct ddl_error err;
     const char *preset;
-    ddl_backend *backend = cpu(1);
+    ddl_backend *real = cpu(1);
+    struct ddl_ops ops = *real->ops;
+    ddl_backend blocks = *real, *backend = &blocks;
+    ops.logit_block = logits_of_device;
+    blocks.ops = &ops;
     for (size_t i = 0; (preset = ddl_config_preset_list(i, NULL)); i++) {
         struct ddl_bench_step_config config = small(preset, i % 2 ? DDL_PRECISION_F32 : DDL_PRECISION_BF16);
         if (!test_takes(i, 4))
@@ -104,7 +114,7 @@ static void a_planned_step_is_the_computed_one(void **state)
         }
         assert_true(fabs(sum - ddl_bench_figure(&planned, "predicted_step_s")) <= 1e-9 * sum);
     }
-    ddl_backend_free(backend);
+    ddl_backend_free(real);
 }
 
 static void rates_are_read(void **state)

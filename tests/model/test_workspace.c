@@ -4,6 +4,7 @@
 #include "support/models.h"
 #include "support/files.h"
 
+#include "base/rng.h"
 #include "model/pass/compress.h"
 #include "model/pass/measure.h"
 #include "model/residual/table.h"
@@ -130,6 +131,67 @@ static void golden_models_agree(ddl_backend *backend)
     on_every_golden_model(backend, golden_choices);
 }
 PROPERTY(golden_models_agree)
+
+/* ---- blocks of logits ---- */
+
+enum { BLOCKS_B = 2, BLOCKS_T = 35, BLOCKS_N = BLOCKS_B * BLOCKS_T }; /* three blocks of up to 32 rows */
+static size_t vocabulary;
+
+static size_t forty_rows(void *ctx)
+{
+    (void)ctx;
+    return 40 * vocabulary;
+}
+
+/* A backend that wants blocks of whole rows: the same losses, and gradients as far apart as choices of what
+ * is recomputed may be. */
+static void logits_come_in_blocks_of_the_backend(ddl_backend *backend)
+{
+    struct ddl_ops ops = *backend->ops;
+    ddl_backend with_blocks = *backend;
+    int32_t tokens[BLOCKS_N], targets[BLOCKS_N];
+    const struct ddl_batch batch = { BLOCKS_B, BLOCKS_T, tokens, targets };
+    struct ddl_config k = small_config("ddl-cc");
+    k.block_size = BLOCKS_T;
+    ops.logit_block = forty_rows;
+    with_blocks.ops = &ops;
+    vocabulary = k.vocab_size;
+    for (uint64_t i = 0; i < BLOCKS_N; i++) {
+        tokens[i] = (int32_t)ddl_rng_below(1, i, k.vocab_size);
+        targets[i] = i % 5 == 2 ? -1 : (int32_t)ddl_rng_below(2, i, k.vocab_size);
+    }
+    for (int precision = DDL_PRECISION_F32; precision <= DDL_PRECISION_BF16; precision++) {
+        struct ddl_error err;
+        ddl_model *model[2];
+        ddl_workspace *ws;
+        double loss[2];
+        float *grads[2];
+        for (size_t i = 0; i < 2; i++) {
+            assert_ok(ddl_model_create(&model[i], &k, i ? &with_blocks : backend, &err), err);
+            assert_ok(ddl_model_init(model[i], 7, &err), err);
+            assert_ok(ddl_model_enable_grad(model[i], &err), err);
+            assert_ok(ddl_model_set_precision(model[i], (enum ddl_precision)precision, &err), err);
+            grads[i] = gradients_of(model[i], &batch, DDL_RECOMPUTE_ELEMENTWISE, &loss[i]);
+        }
+        const struct ddl_workspace_options options = { .batch = BLOCKS_B, .tokens = BLOCKS_T, .train = true };
+        assert_ok(ddl_workspace_create(&ws, model[1], &options, &err), err);
+        assert_int_equal(ws->logit_rows, 32);
+        assert_int_equal(ws->tile, 0);
+        ddl_workspace_free(ws);
+        close_enough(loss[1], loss[0], 1e-6 * fabs(loss[0]), "loss");
+        double limit = F32_LIMIT, found = apart(model[0], grads[1], grads[0]);
+        if (precision == DDL_PRECISION_BF16)
+            limit = FLIPPED * error_of_bf16(model[0], &batch, grads[0]);
+        if (!(found <= limit))
+            fail_msg("%s, %s: gradients differ by %g, limit %g", ddl_backend_name(backend),
+                     ddl_precision_names[precision], found, limit);
+        for (size_t i = 0; i < 2; i++) {
+            free(grads[i]);
+            ddl_model_free(model[i]);
+        }
+    }
+}
+PROPERTY(logits_come_in_blocks_of_the_backend)
 
 /* ---- memory ---- */
 
@@ -277,6 +339,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_choices_agree),
         cmocka_unit_test(test_golden_models_agree),
+        cmocka_unit_test(test_logits_come_in_blocks_of_the_backend),
         cmocka_unit_test(memory_is_what_is_kept),
         cmocka_unit_test(memory_is_linear_in_tokens),
         cmocka_unit_test(bf16_halves_what_products_read),

@@ -377,6 +377,12 @@ static size_t simulated_memory_estimate(void *ctx, const struct ddl_limits *limi
     return device->real.ops->memory_estimate(device->real.ctx, limits);
 }
 
+static size_t simulated_logit_block(void *ctx)
+{
+    const struct device *device = ctx;
+    return device->real.ops->logit_block ? device->real.ops->logit_block(device->real.ctx) : 0;
+}
+
 static size_t simulated_memory_capacity(void *ctx)
 {
     const struct device *device = ctx;
@@ -412,6 +418,7 @@ struct ddl_ops simulated_device_table(const struct ddl_ops *real)
                              .close = simulated_close,
                              .reserve = simulated_reserve,
                              .memory_estimate = simulated_memory_estimate,
+                             .logit_block = simulated_logit_block,
                              .memory_capacity = simulated_memory_capacity,
                              .check_error = simulated_check_error,
                              .alloc = simulated_alloc,

@@ -290,6 +290,12 @@ static size_t memory_estimate(void *ctx, const struct ddl_limits *limits)
     return library + CUDA_WORKSPACE + scratch_bytes(d, limits->summed);
 }
 
+static size_t logit_block(void *ctx)
+{
+    (void)ctx;
+    return DDL_DEVICE_LOGITS;
+}
+
 static size_t memory_capacity(void *ctx)
 {
     const struct cuda_device *d = ctx;
@@ -309,6 +315,7 @@ static const struct ddl_ops cuda_ops = { .name = "cuda",
                                          .close = close_device,
                                          .reserve = reserve,
                                          .memory_estimate = memory_estimate,
+                                         .logit_block = logit_block,
                                          .memory_capacity = memory_capacity,
                                          .check_error = check_error,
                                          .alloc = cuda_alloc,

@@ -1,6 +1,7 @@
 /* The head: final norm, logits = E x s, mean cross-entropy (docs/equations.md, 8). Logits exist a block at a
- * time: of rows in float32; of columns in bfloat16, whose products are so fast that logits cost more to write
- * and read than to compute, so that they are computed twice: for the loss's sums, then for its gradient. */
+ * time: of rows in float32, and in bfloat16 where the backend says how large; else of columns in bfloat16,
+ * whose products are so fast on a CPU that logits cost more to write to memory and read than to compute, so
+ * that they are computed twice: for the loss's sums, then for its gradient. */
 #include "model/pass/head.h"
 #include "model/pass/cache.h"
 #include "model/params/gradients.h"
@@ -64,35 +65,83 @@ static void logits_bwd(const struct pass *p, struct part part, struct weight E, 
     product_bwd(p, &l, normed(p, part), dz, p->ws->dctx + part.row * l.in, part.column > 0);
 }
 
+/* bfloat16: adds a part's logits to the sums of its rows' losses; the last columns give the losses. */
+static void fold_loss(const struct pass *p, struct part part)
+{
+    const struct ddl_workspace *ws = p->ws;
+    bool last = part.column + part.columns == p->config->vocab_size;
+    p->ops->loss_fold(p->ctx, &(struct loss_fold_args){ .N = part.rows,
+                                                        .n = part.columns,
+                                                        .first = part.column,
+                                                        .z = ws->logits,
+                                                        .targets = ws->targets + part.row,
+                                                        .top = ws->top + part.row,
+                                                        .at_target = ws->at_target + part.row,
+                                                        .loss = last ? ws->losses + part.row : NULL,
+                                                        .total = ws->total + part.row });
+}
+
+/* bfloat16: dz of a part's logits, whose rows' sums are complete, and what comes of it. */
+static void part_bwd(const struct pass *p, struct part part, struct weight E)
+{
+    const struct ddl_workspace *ws = p->ws;
+    p->ops->loss_grad(p->ctx, &(struct loss_grad_args){ .N = part.rows,
+                                                        .n = part.columns,
+                                                        .first = part.column,
+                                                        .z = ws->logits,
+                                                        .targets = ws->targets + part.row,
+                                                        .top = ws->top + part.row,
+                                                        .total = ws->total + part.row,
+                                                        .grad_scale = ws->grad_scale,
+                                                        .dz = ws->dy16 });
+    logits_bwd(p, part, E, (struct operand){ .bf16 = ws->dy16 });
+}
+
+/* float32, and ranks: losses of a part with whole rows; z becomes dz if `grad`. */
+static void score_part(const struct pass *p, struct part part, bool grad)
+{
+    const struct ddl_workspace *ws = p->ws;
+    size_t V = p->config->vocab_size;
+    p->ops->cross_entropy(p->ctx, &(struct cross_entropy_args){ .N = part.rows,
+                                                                .V = V,
+                                                                .z = ws->logits,
+                                                                .targets = ws->targets + part.row,
+                                                                .grad = grad,
+                                                                .grad_scale = ws->grad_scale,
+                                                                .loss = ws->losses + part.row });
+    if (ws->ranks)
+        p->ops->rank(p->ctx, &(struct rank_args){ .N = part.rows,
+                                                  .V = V,
+                                                  .z = ws->logits,
+                                                  .targets = ws->targets + part.row,
+                                                  .rank = ws->ranks + part.row,
+                                                  .entropy = ws->entropies + part.row });
+}
+
 static void loss_by_rows(const struct pass *p, bool grad)
 {
     const struct ddl_workspace *ws = p->ws;
     size_t V = p->config->vocab_size, step = ws->logit_rows;
+    bool folds = ws->top != NULL;
     for (size_t row = 0; row < p->N && !probe_stopped(p); row += step) {
         struct part part = { row, p->N - row < step ? p->N - row : step, 0, V };
         logits_fwd(p, part);
         probe_rows(p, "logits", ws->logits, row, part.rows, V);
-        p->ops->cross_entropy(p->ctx, &(struct cross_entropy_args){ .N = part.rows,
-                                                                    .V = V,
-                                                                    .z = ws->logits,
-                                                                    .targets = ws->targets + row,
-                                                                    .grad = grad,
-                                                                    .grad_scale = ws->grad_scale,
-                                                                    .loss = ws->losses + row });
+        if (folds)
+            fold_loss(p, part);
+        else
+            score_part(p, part, grad);
         probe_rows(p, "loss", ws->losses + row, row, part.rows, 1);
-        if (ws->ranks)
-            p->ops->rank(p->ctx, &(struct rank_args){ .N = part.rows,
-                                                      .V = V,
-                                                      .z = ws->logits,
-                                                      .targets = ws->targets + row,
-                                                      .rank = ws->ranks + row,
-                                                      .entropy = ws->entropies + row });
         if (!grad)
             continue;
         probe_enter(p, true, DDL_NO_LAYER, "head");
-        probe_rows(p, "dlogits", ws->logits, row, part.rows, V);
-        logits_bwd(p, part, param_weight_bwd(p, p->m->params.slots.wte),
-                   (struct operand){ .value = ws->logits });
+        struct weight E = param_weight_bwd(p, p->m->params.slots.wte);
+        if (folds) {
+            part_bwd(p, part, E);
+        } else {
+            probe_rows(p, "dlogits", ws->logits, row, part.rows, V);
+            logits_bwd(p, part, E, (struct operand){ .value = ws->logits });
+        }
         probe_enter(p, false, DDL_NO_LAYER, "head");
     }
 }
@@ -105,48 +154,23 @@ static struct part tile(const struct pass *p, size_t i)
     return (struct part){ 0, p->N, first, left < width ? left : width };
 }
 
-/* dz of each tile, and what comes of it; all tiles together fill the embedding's gradient. */
-static void gradient_by_tiles(const struct pass *p)
-{
-    const struct ddl_workspace *ws = p->ws;
-    struct weight E = param_weight_bwd(p, p->m->params.slots.wte);
-    struct part part;
-    for (size_t i = 0; (part = tile(p, i)).columns > 0; i++) {
-        logits_fwd(p, part);
-        p->ops->loss_grad(p->ctx, &(struct loss_grad_args){ .N = p->N,
-                                                            .n = part.columns,
-                                                            .first = part.column,
-                                                            .z = ws->logits,
-                                                            .targets = ws->targets,
-                                                            .top = ws->top,
-                                                            .total = ws->total,
-                                                            .grad_scale = ws->grad_scale,
-                                                            .dz = ws->dy16 });
-        logits_bwd(p, part, E, (struct operand){ .bf16 = ws->dy16 });
-    }
-}
-
 static void loss_by_tiles(const struct pass *p, bool grad)
 {
     const struct ddl_workspace *ws = p->ws;
     struct part part;
     for (size_t i = 0; (part = tile(p, i)).columns > 0 && !probe_stopped(p); i++) {
-        bool last = part.column + part.columns == p->config->vocab_size;
         logits_fwd(p, part);
         probe_tensor(p, "logits", ws->logits, part.columns);
-        p->ops->loss_fold(p->ctx, &(struct loss_fold_args){ .N = p->N,
-                                                            .n = part.columns,
-                                                            .first = part.column,
-                                                            .z = ws->logits,
-                                                            .targets = ws->targets,
-                                                            .top = ws->top,
-                                                            .at_target = ws->at_target,
-                                                            .loss = last ? ws->losses : NULL,
-                                                            .total = ws->total });
+        fold_loss(p, part);
     }
     probe_tensor(p, "loss", ws->losses, 1);
-    if (grad)
-        gradient_by_tiles(p);
+    if (!grad)
+        return;
+    struct weight E = param_weight_bwd(p, p->m->params.slots.wte); /* filled by all tiles together */
+    for (size_t i = 0; (part = tile(p, i)).columns > 0; i++) {
+        logits_fwd(p, part);
+        part_bwd(p, part, E);
+    }
 }
 
 void head_loss(const struct pass *p, const float *x_out, bool grad, float *dx_out)

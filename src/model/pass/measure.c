@@ -34,13 +34,15 @@ static size_t alike(size_t n, size_t most, size_t least)
     return length < most ? length : most;
 }
 
-/* float32: enough rows for full-speed products, few enough that logits never weigh more than a layer or two.
- * bfloat16: tiles that stay in a cache, and as many rows as these have numbers. Ranks need whole rows. */
+/* Rows in blocks of the backend's size. Without one, float32: enough rows for full-speed products, few enough
+ * that logits never weigh more than a layer or two. bfloat16: tiles that stay in a cache, and as many rows as
+ * these have numbers. Ranks need whole rows. */
 static void plan_logits(struct ddl_workspace *ws, size_t N, size_t V)
 {
     enum { ROWS = 32 };
-    size_t rows = alike(N, other_side(V, N, (size_t)1 << 24, ROWS), ROWS);
-    bool tiles = ws->precision == DDL_PRECISION_BF16 && !ws->options.ranks;
+    size_t block = ws->logit_block ? ws->logit_block : (size_t)1 << 24;
+    size_t rows = alike(N, other_side(V, N, block, ROWS), ROWS);
+    bool tiles = !ws->logit_block && ws->precision == DDL_PRECISION_BF16 && !ws->options.ranks;
     ws->tile = tiles ? other_side(N, V, (size_t)1 << 20, 256) : 0;
     size_t few = N <= SIZE_MAX / V ? ws->tile * N / V : rows;
     few = few ? few : 1;
@@ -227,18 +229,20 @@ static bool any_casts(const struct ddl_config *k)
 
 static void place_bf16(const struct layout *l, struct ddl_workspace *ws)
 {
-    bool bf16 = ws->precision == DDL_PRECISION_BF16, tiles = ws->tile > 0;
+    bool bf16 = ws->precision == DDL_PRECISION_BF16, folds = bf16 && !ws->options.ranks;
     size_t cast = any_casts(l->config) ? larger(l->config->d_model, widest_of_rules(l->config)) : 0;
-    size_t dz = larger(ws->tile, cast);
+    size_t block = ws->logit_rows * l->config->vocab_size, dz = larger(ws->tile, cast);
+    if (folds && !ws->tile)
+        dz = larger(block / l->N + (block % l->N != 0), cast);
     ws->ctx16 = layout_bf16(l, bf16, l->N, l->config->d_model);
     ws->x_in16 =
         layout_bf16(l, bf16 && all_reads(l->config) & RULE_MULTIPLIES_X_IN, l->N, l->config->d_model);
     ws->x16 = layout_bf16(l, bf16 && cast, l->N, cast);
     ws->dy16 = layout_bf16(l, bf16 && l->train && dz, l->N, dz);
     ws->dX16 = layout_bf16(l, bf16 && l->train && any_adds_in_place(l->config), l->N, l->config->d_model);
-    ws->top = layout_rows(l, tiles, 1);
-    ws->at_target = layout_rows(l, tiles, 1);
-    ws->total = tiles ? ddl_arena_take(l->arena, l->N, sizeof *ws->total) : NULL;
+    ws->top = layout_rows(l, folds, 1);
+    ws->at_target = layout_rows(l, folds, 1);
+    ws->total = folds ? ddl_arena_take(l->arena, l->N, sizeof *ws->total) : NULL;
 }
 
 /* Places the scratch of each rule that a layer has. */
@@ -363,11 +367,18 @@ ddl_status workspace_measure(struct ddl_workspace *ws, const struct ddl_config *
     return DDL_OK;
 }
 
-ddl_status ddl_workspace_measure(const struct ddl_config *config, enum ddl_precision precision,
-                                 const struct ddl_workspace_options *options, size_t *bytes,
-                                 struct ddl_error *err)
+size_t workspace_logit_block(const ddl_backend *backend)
 {
-    struct ddl_workspace ws = { .options = *options, .precision = precision };
+    return backend && backend->ops->logit_block ? backend->ops->logit_block(backend->ctx) : 0;
+}
+
+ddl_status ddl_workspace_measure(const struct ddl_config *config, enum ddl_precision precision,
+                                 const struct ddl_workspace_options *options, const ddl_backend *backend,
+                                 size_t *bytes, struct ddl_error *err)
+{
+    struct ddl_workspace ws = { .options = *options,
+                                .precision = precision,
+                                .logit_block = workspace_logit_block(backend) };
     struct ddl_arena arena = { 0 };
     ddl_status status = workspace_measure(&ws, config, &arena, err);
     free(ws.layer);
@@ -379,7 +390,7 @@ size_t ddl_workspace_bytes(const struct ddl_config *config, enum ddl_precision p
                            const struct ddl_workspace_options *options)
 {
     size_t bytes;
-    return ddl_workspace_measure(config, precision, options, &bytes, NULL) ? SIZE_MAX : bytes;
+    return ddl_workspace_measure(config, precision, options, NULL, &bytes, NULL) ? SIZE_MAX : bytes;
 }
 
 size_t ddl_workspace_total_bytes(const struct ddl_config *config, enum ddl_precision precision,

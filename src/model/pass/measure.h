@@ -9,18 +9,21 @@ struct ddl_arena;
 
 /* Bytes of weights that a pass reads: those that take part, in the model's precision. */
 size_t ddl_model_pass_bytes(const ddl_model *model);
-/* ddl_workspace_bytes with a status: DDL_E_USAGE for sizes out of range, or DDL_E_MEMORY. */
+/* ddl_workspace_bytes on a backend, or on one that chooses no blocks of logits (NULL), with a status:
+ * DDL_E_USAGE for sizes out of range, or DDL_E_MEMORY. */
 ddl_status ddl_workspace_measure(const struct ddl_config *config, enum ddl_precision precision,
-                                 const struct ddl_workspace_options *options, size_t *bytes,
-                                 struct ddl_error *err);
+                                 const struct ddl_workspace_options *options, const ddl_backend *backend,
+                                 size_t *bytes, struct ddl_error *err);
 /* All backend memory of such a workspace, rotary tables included; SIZE_MAX: out of range. */
 size_t ddl_workspace_total_bytes(const struct ddl_config *config, enum ddl_precision precision,
                                  const struct ddl_workspace_options *options);
 /* The limits that such a workspace reserves on its backend. */
 struct ddl_limits ddl_workspace_limits(const struct ddl_config *config, size_t tokens);
 
-/* Measures a workspace whose options and precision are set, with an arena without memory; ws->layer is to be
- * freed, after an error too. */
+/* ops->logit_block of a backend; NULL is allowed. */
+size_t workspace_logit_block(const ddl_backend *backend);
+/* Measures a workspace whose options, precision and logit_block are set, with an arena without memory;
+ * ws->layer is to be freed, after an error too. */
 ddl_status workspace_measure(ddl_workspace *ws, const struct ddl_config *config, struct ddl_arena *arena,
                              struct ddl_error *err);
 /* Places it: sets the pointers to everything that it needs. */

@@ -38,7 +38,8 @@ ddl_status ddl_workspace_create(ddl_workspace **out, const ddl_model *model,
         return ddl_error_set(err, DDL_E_MEMORY, "workspace: out of memory");
     *ws = (struct ddl_workspace){ .model = model,
                                   .options = *options,
-                                  .precision = ddl_model_precision(model) };
+                                  .precision = ddl_model_precision(model),
+                                  .logit_block = workspace_logit_block(backend) };
     struct ddl_arena arena = { 0 };
     status = workspace_measure(ws, k, &arena, err);
     if (!status) {

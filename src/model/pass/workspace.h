@@ -41,6 +41,7 @@ struct ddl_workspace {
     const struct ddl_model *model;
     struct ddl_workspace_options options;
     enum ddl_precision precision;
+    size_t logit_block;        /* of the backend: numbers of a block of whole rows of logits, or 0 */
     size_t logit_rows;         /* rows of logits at a time */
     size_t tile;               /* bfloat16: columns of logits at a time for a loss; 0: whole rows */
     size_t logit_numbers;      /* capacity of `logits` */
@@ -62,8 +63,8 @@ struct ddl_workspace {
     double *loss_sum;          /* (1) their sum  */
     int32_t *ranks;            /* (N) of the targets, with options.ranks; else NULL  */
     float *entropies;          /* (N) of the predictions, likewise */
-    uint16_t *x16, *dy16;      /* bfloat16: operands that are cast, if any; the head's dz (N, tile) */
-    float *top, *at_target;    /* (N) each, bfloat16: the loss over tiles of logits */
+    uint16_t *x16, *dy16;      /* bfloat16: operands that are cast, if any; the head's dz of a block */
+    float *top, *at_target;    /* (N) each, bfloat16: the loss over blocks of logits; NULL with ranks */
     double *total;             /* (N) */
     /* backward */
     float *dX;              /* (N, d, c) */

@@ -157,12 +157,11 @@ ddl_status ddl_train_plan_on(const struct ddl_train_config *config, ddl_backend 
     out->flops = out->tokens * out->flops_per_token;
     out->bytes_params = out->bytes_grads = 4 * out->params_total;
     const struct ddl_workspace_options options = ddl_train_workspace(&t);
-    status = ddl_workspace_measure(&t.config, (enum ddl_precision)t.precision, &options,
-                                   &out->bytes_workspace, err);
-    if (status)
-        return status;
     size_t of_backend;
     status = ddl_train_open_backend(&t, backend, err);
+    if (!status)
+        status = ddl_workspace_measure(&t.config, (enum ddl_precision)t.precision, &options, *backend,
+                                       &out->bytes_workspace, err);
     if (!status)
         status = backend_bytes(&t, *backend, &of_backend, &out->bytes_capacity, err);
     if (!status)
