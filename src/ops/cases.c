@@ -28,13 +28,21 @@ enum product {
     FC = 2 * DIRECTIONS,
     MLP = 3 * DIRECTIONS,
     HEAD = 4 * DIRECTIONS,
-    ONE = 5 * DIRECTIONS,   /* FC of a single row, as in decoding */
-    SCALED = 6 * DIRECTIONS /* FC with factors, and both operands transposed */
+    ONE = 5 * DIRECTIONS,    /* FC of a single row, as in decoding */
+    SCALED = 6 * DIRECTIONS, /* FC with factors, and both operands transposed */
+    LONG = 7 * DIRECTIONS,   /* of q8: LONG_SUM terms, at most LONG_ROWS rows and columns */
+    LONG_ROWS = 40,
+    LONG_SUM = 4000
 };
 
 struct shape {
     size_t rows, out, in;
 };
+
+static size_t at_most(size_t n, size_t most)
+{
+    return n < most ? n : most;
+}
 
 static struct shape shape_of(const struct ddl_op_sizes *s, int option, bool tiles)
 {
@@ -50,6 +58,8 @@ static struct shape shape_of(const struct ddl_op_sizes *s, int option, bool tile
         return tiles ? (struct shape){ N, s->tile, s->d } : (struct shape){ s->rows, s->V, s->d };
     case ONE:
         return (struct shape){ 1, 2 * s->m, s->d };
+    case LONG:
+        return (struct shape){ at_most(N, LONG_ROWS), at_most(s->m, LONG_ROWS), LONG_SUM };
     default:
         return (struct shape){ N, 2 * s->m, s->d };
     }
@@ -93,7 +103,7 @@ SIZES(matmul_q8)
 {
     struct shape x = shape_of(s, option, false);
     ARGS(matmul_q8_args, .M = x.rows, .N = x.out, .K = x.in, .first = s->pad, .alpha = 1,
-         .lda = x.in + s->pad, .ldc = x.out + s->pad, .accumulate = option >= SCALED);
+         .lda = x.in + s->pad, .ldc = x.out + s->pad, .accumulate = option == SCALED);
 }
 
 SIZES(quantize_q8)
@@ -318,7 +328,8 @@ enum { ALL_TOKENS, LAST_TOKEN, LATER_HALF, SLOTS };
 SIZES(attention_fwd)
 {
     struct ddl_ragged r = option == SLOTS ? ragged(s) : (struct ddl_ragged){ 0 };
-    size_t a = s->H * s->h, T = option == ALL_TOKENS ? s->T : option == LATER_HALF ? (s->T + 1) / 2 : 1;
+    size_t last = s->T ? 1 : 0;
+    size_t a = s->H * s->h, T = option == ALL_TOKENS ? s->T : option == LATER_HALF ? (s->T + 1) / 2 : last;
     size_t keys = option == SLOTS ? r.max_span : s->T;
     ARGS(attention_args, .B = option == SLOTS ? 1 : s->B, .T = option == SLOTS ? r.N : T, .H = s->H,
          .h = s->h, .past = option == SLOTS ? 0 : s->T - T, .ragged = r, .scale = 1 / sqrtf((float)s->h),
@@ -626,13 +637,18 @@ static const struct ddl_op_case cases[] = {
     CHECK(matmul_bf16, "scaled", matmul_bf16, SCALED + FORWARD, ",C16,"),
     CHECK(matmul_bf16, "scaled.both", matmul_bf16, SCALED + WEIGHT_GRAD, ",C16,"),
     CHECK(matmul_bf16, "scaled.plain", matmul_bf16, SCALED + INPUT_GRAD, ",C16,"),
+    CHANGED(ZEROS, matmul_bf16, "zeros", FC + FORWARD, ",C16,", ",A,B,"),
     CASE(matmul_bf16, "fc.rounded", matmul_bf16, FC + FORWARD, ",C,"),
     CHECK(matmul_bf16, "fc.one.rounded", matmul_bf16, ONE, ",C,"),
     CHECK(matmul_bf16, "fc.dx.rounded", matmul_bf16, FC + INPUT_GRAD, ",C,"),
     CASE(matmul_q8, "fc", matmul_q8, FC),
     CASE(matmul_q8, "fc.one", matmul_q8, ONE),
     CHECK(matmul_q8, "accumulate", matmul_q8, SCALED, NULL),
+    CHECK(matmul_q8, "long", matmul_q8, LONG, NULL),
+    CHANGED(TINY, matmul_q8, "tiny", FC, NULL, ",A,"),
+    CHANGED(HUGE, matmul_q8, "huge", FC, NULL, ",A,"),
     PLAIN(quantize_q8),
+    CHANGED(EXTREME, quantize_q8, "extreme", 0, NULL, ",x,"),
     PLAIN(dequantize_q8),
     CASE(attention_fwd, NULL, attention_fwd, ALL_TOKENS, ",q16,k16,v16,y16,"),
     CASE(attention_bwd, NULL, attention_bwd, 0, ",q16,k16,v16,y16,dq16,dk16,dv16,"),
@@ -746,6 +762,7 @@ static const struct ddl_op_case cases[] = {
     CHECK(rope_bwd, "without_norm", rope_bwd, DENSE, ",w,dw,x16,dy16,dx16,"),
     CHECK(rope_fwd, "without_norm.bf16", rope_fwd, DENSE, ",w,x,y,"),
     CHECK(rope_bwd, "without_norm.bf16", rope_bwd, DENSE, ",w,dw,x,dy,dx,"),
+    CHANGED(ZEROS, rope_bwd, "zeros.bf16", DENSE, ",x,dy,dx,", ",x16,dy16,"),
     CHECK(rope_fwd, "ragged", rope_fwd, RAGGED, ",x16,y16,"),
     CHECK(rope_fwd, "ragged.bf16", rope_fwd, RAGGED, ",x,y,"),
     CASE(mix_values_fwd, NULL, mix_values_fwd, 0, ",v16,first16,y16,"),
@@ -771,6 +788,7 @@ static const struct ddl_op_case cases[] = {
     CHECK(loss_fold, "last", loss_fold, 1, NULL),
     CHANGED(LARGE, loss_fold, "large", 0, ",loss,", ",z,"),
     PLAIN(loss_grad),
+    CHANGED(NEGATIVE, loss_grad, "negative", 0, NULL, ",z,"),
     PLAIN(rank),
     CHANGED(TIES, rank, "ties", 0, NULL, ",z,"),
     CASE(adamw, NULL, adamw, 0, ",p16,copy,"),
@@ -1008,6 +1026,148 @@ const struct ddl_op_sizes *ddl_op_awkward_sizes(size_t i)
           .states = 2,
           .kind = DDL_COMPRESS_MIX,
           SEQUENCES(single) },
+        { .B = 2, /* more numbers than random contents have before they repeat */
+          .T = 150,
+          .d = 4,
+          .c = 1,
+          .n = 1,
+          .H = 2,
+          .h = 128,
+          .R = 64,
+          .m = 3,
+          .V = 5,
+          .K = 1,
+          .K_embed = 1,
+          .rows = 2,
+          .tile = 3,
+          .iterations = 1,
+          .steps = 1,
+          .rank = 1,
+          .states = 1,
+          .pad = 1,
+          .kind = DDL_COMPRESS_CHANNEL,
+          SEQUENCES(single) },
+        { .B = 1, /* products (mlp) of 197 x 45 x 401 */
+          .T = 197,
+          .d = 45,
+          .c = 1,
+          .n = 1,
+          .H = 1,
+          .h = 4,
+          .R = 2,
+          .m = 401,
+          .V = 5,
+          .K = 1,
+          .K_embed = 1,
+          .rows = 2,
+          .tile = 9,
+          .iterations = 1,
+          .steps = 1,
+          .rank = 1,
+          .states = 1,
+          .kind = DDL_COMPRESS_CHANNEL,
+          SEQUENCES(single) },
+        { .B = 1, /* products (mlp) of 67 x 33 x 769 */
+          .T = 67,
+          .d = 33,
+          .c = 1,
+          .n = 1,
+          .H = 1,
+          .h = 4,
+          .R = 2,
+          .m = 769,
+          .V = 5,
+          .K = 1,
+          .K_embed = 1,
+          .rows = 2,
+          .tile = 3,
+          .iterations = 1,
+          .steps = 1,
+          .rank = 1,
+          .states = 1,
+          .pad = 1,
+          .kind = DDL_COMPRESS_CHANNEL,
+          SEQUENCES(single) },
+        { .B = 1, /* one row, 700 columns, sums of 100 */
+          .T = 1,
+          .d = 700,
+          .c = 2,
+          .n = 1,
+          .H = 1,
+          .h = 4,
+          .R = 2,
+          .m = 100,
+          .V = 5,
+          .K = 2,
+          .K_embed = 1,
+          .rows = 2,
+          .tile = 3,
+          .iterations = 1,
+          .steps = 1,
+          .rank = 1,
+          .states = 1,
+          .kind = DDL_COMPRESS_TOKEN,
+          SEQUENCES(single) },
+        { .B = 1, /* more than 4,096 numbers in a row */
+          .T = 7,
+          .d = 4100,
+          .c = 1,
+          .n = 1,
+          .H = 1,
+          .h = 4,
+          .R = 2,
+          .m = 17,
+          .V = 7,
+          .K = 1,
+          .K_embed = 1,
+          .rows = 2,
+          .tile = 3,
+          .iterations = 1,
+          .steps = 1,
+          .rank = 2,
+          .states = 1,
+          .kind = DDL_COMPRESS_CHANNEL,
+          SEQUENCES(single) },
+        { .B = 2, /* products without columns (fc) and without terms (mlp) */
+          .T = 5,
+          .d = 4,
+          .c = 1,
+          .n = 1,
+          .H = 1,
+          .h = 4,
+          .R = 2,
+          .m = 0,
+          .V = 5,
+          .K = 1,
+          .K_embed = 1,
+          .rows = 2,
+          .tile = 4,
+          .iterations = 1,
+          .steps = 1,
+          .rank = 1,
+          .states = 1,
+          .kind = DDL_COMPRESS_CHANNEL,
+          SEQUENCES(single) },
+        { .B = 2, /* sequences without tokens */
+          .T = 0,
+          .d = 4,
+          .c = 1,
+          .n = 1,
+          .H = 1,
+          .h = 4,
+          .R = 2,
+          .m = 3,
+          .V = 5,
+          .K = 1,
+          .K_embed = 1,
+          .rows = 2,
+          .tile = 3,
+          .iterations = 1,
+          .steps = 1,
+          .rank = 1,
+          .states = 1,
+          .kind = DDL_COMPRESS_CHANNEL,
+          SEQUENCES(single) },
     };
     return i < sizeof sizes / sizeof *sizes ? &sizes[i] : NULL;
 }
@@ -1027,5 +1187,5 @@ struct ddl_limits ddl_op_limits(const struct ddl_op_sizes *s)
                                 .T = span,
                                 .c = s->c,
                                 .h = s->h,
-                                .K = larger(2 * s->m, larger(s->d, s->H * s->h)) };
+                                .K = larger(larger(2 * s->m, LONG_SUM), larger(s->d, s->H * s->h)) };
 }

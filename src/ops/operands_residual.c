@@ -158,7 +158,7 @@ void describe_depth_bwd(struct ddl_op_use *u, const struct depth_grad_args *a)
     READ(dh, ROW(fwd->d));
     WRITE(alpha, ROWS(fwd->n + 1, fwd->width));
     WRITE(e, ROWS(fwd->n + 1, fwd->width), CANCELS);
-    WRITE(dq, NUMBERS(fwd->d));
+    WRITE(dq, NUMBERS(fwd->d), CANCELS); /* a sum of e */
     u->flops = 8 * product(fwd->N, fwd->d) * (double)(fwd->n + 1);
 }
 

@@ -58,10 +58,19 @@ static float random_float(enum ddl_contents values, uint64_t key, uint64_t i)
 static float changed(enum ddl_trial_change change, float x, uint64_t i)
 {
     static const float special[] = { 0, -0.0f, 1e-45f, -1e-40f, 1e-38f, 3.4e38f, INFINITY, -INFINITY, NAN };
-    enum { SPECIAL = sizeof special / sizeof *special, ZEROS = 5, TIES = 4 };
+    enum { SPECIAL = sizeof special / sizeof *special, ZEROS = 5, TIES = 4, RUN = 32, KINDS = 4 };
+    static const float extreme[KINDS] = { 0, 1e-45f, 3.4e38f };
     switch (change) {
     case DDL_TRIAL_LARGE:
         return 40 * x;
+    case DDL_TRIAL_NEGATIVE:
+        return -fabsf(40 * x);
+    case DDL_TRIAL_TINY:
+        return 1e-30f * x;
+    case DDL_TRIAL_HUGE:
+        return 1e30f * x;
+    case DDL_TRIAL_EXTREME:
+        return i / RUN % KINDS == KINDS - 1 ? x : copysignf(extreme[i / RUN % KINDS], x);
     case DDL_TRIAL_ZEROS:
         return i % ZEROS == 0 ? 0 : x;
     case DDL_TRIAL_TIES:
@@ -78,15 +87,16 @@ static bool is_listed(const char *list, const char *name)
     return list && strstr(list, word);
 }
 
-/* x moved by one unit in its last place, up or down; the same for the bits of a number in bfloat16. */
+/* x moved by one unit in its last place, up or down, but 0 not; the same for the bits of a number in
+ * bfloat16. */
 static float nudged(float x, unsigned nudge, uint64_t i)
 {
-    return nextafterf(x, ddl_rng_u64(nudge, i) & 1 ? INFINITY : -INFINITY);
+    return x == 0 ? x : nextafterf(x, ddl_rng_u64(nudge, i) & 1 ? INFINITY : -INFINITY);
 }
 
 static uint16_t nudged_bf16(uint16_t x, unsigned nudge, uint64_t i)
 {
-    return (uint16_t)(ddl_rng_u64(nudge, i) & 1 ? x + 1 : x - 1);
+    return (uint16_t)(!(x & 0x7fff) ? x : ddl_rng_u64(nudge, i) & 1 ? x + 1 : x - 1);
 }
 
 size_t ddl_trial_part_size(size_t n, size_t total, size_t i)
@@ -533,7 +543,8 @@ static bool is_output(const struct ddl_trial *t, size_t i)
     return ddl_operand_get(&t->use.operand[i], &t->args) && t->use.operand[i].access & DDL_WRITE;
 }
 
-/* Adds the squares of what moved operands changed in every output, times `weight`. */
+/* Adds the squares of what moved operands changed in every output, times `weight`. A number that is finite
+ * only without the move has no limit: DDL_E_NUMERIC. */
 static ddl_status add_spread(struct ddl_trial_reference *c, const struct ddl_trial *moved, double weight,
                              struct ddl_error *err)
 {
@@ -547,8 +558,14 @@ static ddl_status add_spread(struct ddl_trial_reference *c, const struct ddl_tri
             c->spread[i] = ddl_mem_zalloc(n * sizeof *c->spread[i]);
         if (!a || !b || !c->spread[i])
             status = out_of_memory(moved, err);
-        for (size_t j = 0; !status && j < n; j++)
+        for (size_t j = 0; !status && j < n; j++) {
+            if (!isfinite(b[j]))
+                continue;
             c->spread[i][j] += weight * (a[j] - b[j]) * (a[j] - b[j]);
+            if (!isfinite(a[j]))
+                status = ddl_error_set(err, DDL_E_NUMERIC, "%s: %s: number %zu is %g for moved operands",
+                                       ddl_op_name(moved->op), moved->use.operand[i].name, j, a[j]);
+        }
         ddl_mem_free(a);
         ddl_mem_free(b);
     }
@@ -631,8 +648,10 @@ static ddl_status rate(const struct ddl_trial_reference *c, size_t i, const doub
     for (size_t j = 0; j < count(o); j++) {
         double e = x[j] == y[j] || (isnan(y[j]) && isnan(x[j])) ? 0 : x[j] - y[j];
         off += e * e;
-        spread += c->spread[i] && isfinite(c->spread[i][j]) ? c->spread[i][j] : 0;
+        spread += c->spread[i] ? c->spread[i][j] : 0;
     }
+    /* Moves of less than half a unit may be rounded to none: counted as if one had been as large. */
+    spread += 0x1p-48 * size * size / NUDGES;
     *error = isnan(off) ? (double)INFINITY : sqrt(off / n);
     *limit = is_exact(c->plan.op) || is_integer(o)
                  ? 0

@@ -9,10 +9,17 @@ struct ddl_trial_sequence {
     size_t past, rows;
 };
 
-/* Contents that random numbers do not have: 40 times as large, so that exponentials saturate; every fifth
- * number 0; quarters, many of them equal; zeros of both signs, subnormal numbers, the largest, infinities and
- * NaN. */
-enum ddl_trial_change { DDL_TRIAL_LARGE, DDL_TRIAL_ZEROS, DDL_TRIAL_TIES, DDL_TRIAL_SPECIAL };
+/* Contents that random numbers do not have. */
+enum ddl_trial_change {
+    DDL_TRIAL_LARGE,    /* 40 times as large, so that exponentials saturate                   */
+    DDL_TRIAL_NEGATIVE, /* the same, and negative                                             */
+    DDL_TRIAL_TINY,     /* 1e-30 times as large                                               */
+    DDL_TRIAL_HUGE,     /* 1e30 times as large                                                */
+    DDL_TRIAL_ZEROS,    /* every fifth number 0                                               */
+    DDL_TRIAL_TIES,     /* quarters, many of them equal                                       */
+    DDL_TRIAL_SPECIAL,  /* zeros of both signs, subnormal numbers, the largest, infinities, NaN */
+    DDL_TRIAL_EXTREME   /* 32 zeros, 32 subnormal numbers, 32 of the largest, 32 ordinary ones  */
+};
 
 /* What is called. */
 struct ddl_trial_plan {
@@ -60,11 +67,12 @@ struct ddl_trial_result {
  * alone.
  *
  * The limit of an error: moving every float32 operand by a unit in its last place (and every bfloat16 operand
- * by as little) changes the result of `ref` by some amount, which says how much the quantity amplifies
- * roundings. A float32 sum of K terms is off by sqrt(K) times as much, with a factor of 4 for the spread of
+ * by as little; zeros stay) changes the result of `ref` by some amount, which says how much the quantity
+ * amplifies roundings; a move that the result of `ref` is too coarse to show counts as half a unit in its
+ * last place. A float32 sum of K terms is off by sqrt(K) times as much, with a factor of 4 for the spread of
  * errors; and the result is rounded once. A result in bfloat16 may be off by a unit in its last place. What
- * only moves or converts numbers must have the exact bits. DDL_E_NUMERIC with a message, DDL_E_MEMORY,
- * DDL_E_DEVICE. */
+ * only moves or converts numbers must have the exact bits. DDL_E_NUMERIC with a message, also where a result
+ * of `ref` is finite only without the move; DDL_E_MEMORY, DDL_E_DEVICE. */
 ddl_status ddl_trial_check(const struct ddl_trial_plan *plan, const struct ddl_backend *backend,
                            const struct ddl_backend *ref, struct ddl_trial_result *result,
                            struct ddl_error *err);

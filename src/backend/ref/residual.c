@@ -51,10 +51,8 @@ void ref_scale_bwd(void *ctx, const struct scale_grad_args *a)
     (void)ctx;
     for (size_t j = 0; a->dlambda && j < a->w; j++) {
         double sum = 0;
-        for (size_t ni = 0; ni < a->N * a->d; ni++) {
-            if (a->w == 1 || ni % a->d == j)
-                sum += (double)a->G[ni] * (double)a->f[ni];
-        }
+        for (size_t ni = j; ni < a->N * a->d; ni += a->w == 1 ? 1 : a->d)
+            sum += (double)a->G[ni] * (double)a->f[ni];
         a->dlambda[j] += (float)sum;
     }
     for (size_t ni = 0; ni < a->N * a->d; ni++) {
