@@ -1,6 +1,7 @@
 """Deep Delta Learning in Python: connections for PyTorch, the program ddl, its engine and its runs.
 
 Connection, Reader, Readout, expand, wrap    residual connections for any PyTorch model (needs torch)
+patch_llama                                  delta connections in a Llama of transformers
 DeepDeltaConfig, DeepDeltaForCausalLM        the classes of transformers (deep_delta.hf, which registers them)
 load                                         a model folder or run as a PyTorch module (needs torch)
 Engine                                       the same by the C library: losses, logits, sessions, text
@@ -19,6 +20,7 @@ from deep_delta.errors import DdlError
 if TYPE_CHECKING:
     from deep_delta.connection import Connection, Reader, Readout, expand, load, wrap
     from deep_delta.hf import DeepDeltaConfig, DeepDeltaForCausalLM
+    from deep_delta.llama import patch_llama
 
 try:
     __version__ = version("deep-delta")
@@ -29,7 +31,7 @@ NEEDS_TORCH = ("Connection", "Reader", "Readout", "expand", "load", "wrap")
 NEEDS_TRANSFORMERS = ("DeepDeltaConfig", "DeepDeltaForCausalLM")
 __all__ = ["DdlError", "Engine", "Scores", "Session", "cli", "runs",
            "Connection", "Reader", "Readout", "expand", "load", "wrap",
-           "DeepDeltaConfig", "DeepDeltaForCausalLM"]
+           "DeepDeltaConfig", "DeepDeltaForCausalLM", "patch_llama"]
 
 
 def __getattr__(name: str) -> Any:
@@ -42,4 +44,8 @@ def __getattr__(name: str) -> Any:
         from deep_delta import hf
 
         return getattr(hf, name)
+    if name == "patch_llama":
+        from deep_delta.llama import patch_llama
+
+        return patch_llama
     raise AttributeError(f"module 'deep_delta' has no attribute {name!r}")

@@ -148,3 +148,23 @@ def test_load_has_the_losses_of_the_engine(run):
     with torch.no_grad():
         logits = model(torch.tensor([ids]))[0].numpy()
     assert abs(logits - engine.logits(ids)).max() < 1e-4
+
+
+def test_fsdp_of_two_processes_equals_one(tmp_path):
+    """Sharded parameters (fully_shard, gloo, on the CPU): losses and trained parameters of one process with both halves."""
+    if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
+        pytest.skip("torch has no gloo")
+    import fsdp_worker
+
+    processes = [subprocess.Popen([sys.executable, fsdp_worker.__file__, str(rank), str(tmp_path)], stderr=subprocess.PIPE, text=True,
+                                  env={**os.environ, "OMP_NUM_THREADS": "1"})
+                 for rank in range(2)]
+    for process in processes:
+        errors = process.communicate(timeout=300)[1]
+        assert process.returncode == 0, errors[-3000:]
+    for mode, (losses, parameters, local) in torch.load(tmp_path / "result").items():
+        model = fsdp_worker.stack(mode)
+        torch.testing.assert_close(losses, fsdp_worker.train(model, fsdp_worker.batch()))
+        for name, p in model.named_parameters():
+            torch.testing.assert_close(parameters[name], p.detach(), msg=lambda text, name=name: f"{mode} {name}: {text}")
+        assert local < 0.6 * sum(p.numel() for p in model.parameters())
