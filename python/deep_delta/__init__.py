@@ -6,6 +6,7 @@ DeepDeltaConfig, DeepDeltaForCausalLM        the classes of transformers (deep_d
 load                                         a model folder or run as a PyTorch module (needs torch)
 Engine                                       the same by the C library: losses, logits, sessions, text
 runs                                         what a run has written, as numpy arrays
+lm_eval                                      the model class of lm-evaluation-harness (deep_delta.lm_eval)
 cli                                          the program ddl: cli.train(...), cli.run(...)
 """
 from __future__ import annotations

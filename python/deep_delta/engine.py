@@ -362,7 +362,7 @@ class Engine:
         each piece as soon as it is certain; an exception in it ends the generation and is raised.
         """
         texts = (c.c_char_p * len(stop))(*[item.encode() for item in stop])
-        biases = (LogitBias * len(logit_bias or {}))(*(logit_bias or {}).items())
+        biases = (LogitBias * len(logit_bias or {}))(*[LogitBias(*item) for item in (logit_bias or {}).items()])
         sampling = Sampling(max_tokens, temperature, top_k, top_p, min_p, repeat_penalty, presence_penalty,
                             frequency_penalty, seed, 0, ignore_end, texts, len(stop),
                             (c.c_int32 * len(stop_ids))(*stop_ids), len(stop_ids), biases, len(biases))
