@@ -25,8 +25,13 @@ struct compare_options {
     struct figure_options figure;
     bool any, json, csv, markdown;
     size_t width, height;
+    char contrasts[8192];
+    struct ddl_contrast_options tests;
+    int correction;
 };
 
+enum correction { CORRECTION_HOLM, CORRECTION_NONE };
+static const char *const correction_names[] = { "holm", "none", NULL };
 static const char *const figure_names[] = { "curves", "final", NULL };
 
 #define AT(field) offsetof(struct compare_options, field)
@@ -38,6 +43,40 @@ static const struct ddl_option options[] = {
       .size = sizeof(((struct compare_options *)0)->baseline),
       .value = "RUN",
       .help = "group that the others are tested against, or a run of it (empty: the first)" },
+    { .name = "contrast",
+      .type = DDL_OPTION_STRINGS,
+      .offset = AT(contrasts),
+      .size = sizeof(((struct compare_options *)0)->contrasts),
+      .value = "'A - B'",
+      .help = "test the mean of groups minus that of others, 'A + B - C'; a term is a group, a model or a "
+              "pattern with *; may be repeated" },
+    { .name = "correction",
+      .type = DDL_OPTION_CHOICE,
+      .offset = AT(correction),
+      .choices = correction_names,
+      .value = "NAME",
+      .help = "correction of the p-values over the contrasts" },
+    { .name = "margin",
+      .type = DDL_OPTION_DOUBLE,
+      .offset = AT(tests.margin),
+      .min = 0,
+      .max = 1e6,
+      .value = "X",
+      .help = "test contrasts for equivalence within +-X as well (0: do not)" },
+    { .name = "detect",
+      .type = DDL_OPTION_DOUBLE,
+      .offset = AT(tests.detect),
+      .min = 0,
+      .max = 1e6,
+      .value = "X",
+      .help = "compute the seeds that contrasts need to detect a difference of X (0: of the margin)" },
+    { .name = "power",
+      .type = DDL_OPTION_DOUBLE,
+      .offset = AT(tests.power),
+      .min = 0.05,
+      .max = 0.9999,
+      .value = "P",
+      .help = "probability of detecting it" },
     { .name = "any",
       .type = DDL_OPTION_BOOL,
       .offset = AT(any),
@@ -78,7 +117,7 @@ static const struct ddl_option options[] = {
     { .name = "csv",
       .type = DDL_OPTION_BOOL,
       .offset = AT(csv),
-      .help = "results as CSV, a line per run, no chart" },
+      .help = "results as CSV, a line per run, or per contrast with --contrast, no chart" },
     { .name = "markdown",
       .type = DDL_OPTION_BOOL,
       .offset = AT(markdown),
@@ -164,7 +203,7 @@ static const char *last_part(const char *path)
 }
 
 static const struct compare_options initial = {
-    .which = "last", .figure = { .axis = AXIS_TOKENS }, .width = 72, .height = 17
+    .which = "last", .figure = { .axis = AXIS_TOKENS }, .width = 72, .height = 17, .tests = { .power = 0.8 }
 };
 static const void *defaults(void)
 {
@@ -284,6 +323,9 @@ static ddl_status compare_runs(struct compared *c, char **folders, struct compar
         print_note("--any compares them anyway");
     if (!status)
         status = name_groups(c, err);
+    o->tests.holm = o->correction == CORRECTION_HOLM;
+    if (!status)
+        status = test_contrasts(c, o->contrasts, &o->tests, err);
     if (!status && *o->svg)
         status = write_compared_svg(c, o->svg, &o->figure, err);
     if (!status && *o->html)
@@ -384,6 +426,8 @@ static int compare_folders(char **folders, size_t runs, struct compare_options *
     for (size_t i = 0; i < c.n_notes; i++)
         free(c.notes[i]);
     free(c.notes);
+    free(c.contrasts);
+    free(c.contrast_text);
     for (size_t g = 0; c.group_names && g < c.result.n_groups; g++)
         free(c.group_names[g]);
     free(c.group_names);
@@ -408,6 +452,10 @@ static int cmd_compare(int argc, char **argv)
                       "compare: expected one of --json, --csv and --markdown, found several");
         return report_error(&err);
     }
+    if (!*o.contrasts && (o.tests.margin > 0 || o.tests.detect > 0)) {
+        ddl_error_set(&err, DDL_E_USAGE, "compare: --margin and --detect need --contrast");
+        return report_error(&err);
+    }
     if (page_check(o.html, &err))
         return report_error(&err);
     struct folders folders = { 0 };
@@ -430,6 +478,7 @@ const struct command compare_command = {
             "final or a step, what the run logged after that step is ignored.",
             "Runs that differ only in their seeds are one group, with mean, standard deviation and",
             "95 % interval of the final losses, and p-values of t-tests against the group of --baseline.",
+            "--contrast tests a difference that was planned in advance, paired by seed.",
             "If runs were evaluated on tasks (key tasks), the last tables have the last scores of the runs,",
             "and their statistics by group.", NULL },
     .options = { { .rows = options, .defaults = defaults } },
@@ -438,6 +487,8 @@ const struct command compare_command = {
             { "ddl compare runs/baseline runs/ddl-cc-ec --x flops", "two runs at equal FLOPs" },
             { "ddl compare runs/* --baseline runs/baseline-0 --markdown",
               "groups of seeds against a baseline, as tables" },
+            { "ddl compare runs/* --contrast 'ddl-1 - ddl-1-write' --margin 0.03",
+              "a planned contrast, with a test of equivalence" },
             { "ddl compare runs/* --val --max-loss 4 --svg loss.svg", "validation losses as a figure" },
             { "ddl compare runs/* --val --svg final.svg --figure final", "final losses with intervals" },
             { "ddl compare runs/* --html compare.html", "a page with curves and tables for a browser" },

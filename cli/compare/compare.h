@@ -3,6 +3,7 @@
 #define DDL_CLI_COMPARE_H
 
 #include "ddl/compare.h"
+#include "ddl/contrast.h"
 #include "ddl/json.h"
 #include "ddl/run.h"
 
@@ -37,6 +38,10 @@ struct compared {
     char **group_names; /* (result.n_groups)            */
     char **notes;       /* (n_notes) messages of ddl_compare */
     size_t n_notes;
+    struct ddl_contrast *contrasts; /* (n_contrasts) */
+    size_t n_contrasts;
+    char *contrast_text; /* holds their texts */
+    struct ddl_contrast_options contrast_options;
 };
 
 /* Name of the preset of a run's model, or "-". */
@@ -46,6 +51,19 @@ const char *compared_group_name(const struct compared *c, size_t group);
 /* Names of the tasks that any of the runs has scored, in the order of their first scores; malloc'ed. NULL:
  * out of memory. */
 const char **compared_tasks(const struct compared *c, size_t *n_tasks);
+
+/* Tests the contrasts, one in each of the lines. */
+ddl_status test_contrasts(struct compared *c, const char *lines, const struct ddl_contrast_options *options,
+                          struct ddl_error *err);
+/* The tables of contrasts, and their part of the JSON object; nothing without contrasts. */
+void print_contrast_tables(const struct compared *c, bool markdown);
+void write_contrasts(struct ddl_json *json, const struct compared *c);
+/* A line per contrast; the exit status. */
+int print_contrasts_csv(const struct compared *c);
+
+struct table;
+/* A p-value, at least "<0.0001". */
+void print_p_cell(struct table *table, double p);
 
 /* Results on standard output; the exit status. */
 int print_compared_tables(const struct compared *c, bool markdown);

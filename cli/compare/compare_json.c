@@ -183,6 +183,7 @@ void write_compared_json(struct ddl_json *json, const char *key, const struct co
     for (size_t g = 0; g < c->result.n_groups; g++)
         write_group(json, c, g);
     ddl_json_close(json, ']');
+    write_contrasts(json, c);
     ddl_json_close(json, '}');
 }
 
@@ -270,6 +271,8 @@ static void print_row(const struct compared *c, size_t r, const char *const *tas
 int print_compared_csv(const struct compared *c)
 {
     size_t n_tasks;
+    if (c->n_contrasts > 0)
+        return print_contrasts_csv(c);
     const char **tasks = compared_tasks(c, &n_tasks);
     if (!tasks)
         return EXIT_FAILED;

@@ -79,14 +79,6 @@ static void print_runs(const struct compared *c, bool markdown)
     }
 }
 
-static void print_p(struct table *t, double p)
-{
-    if (p < 0.0001)
-        print_text_cell(t, "<0.0001");
-    else
-        print_number_cell(t, p, 4);
-}
-
 static void print_statistics(struct table *t, const struct ddl_mean *mean, const struct ddl_test *test)
 {
     print_number_cell(t, (double)mean->n, 0);
@@ -95,8 +87,8 @@ static void print_statistics(struct table *t, const struct ddl_mean *mean, const
     print_number_cell(t, mean->low, 4);
     print_number_cell(t, mean->high, 4);
     print_number_cell(t, test->difference, 4);
-    print_p(t, test->welch_p);
-    print_p(t, test->paired_p);
+    print_p_cell(t, test->welch_p);
+    print_p_cell(t, test->paired_p);
 }
 
 static void print_group_row(struct table *t, const char *name, const char *loss, const struct ddl_mean *mean,
@@ -286,5 +278,6 @@ int print_compared_tables(const struct compared *c, bool markdown)
             printf("\neach group has one run: %s\n", needs_seeds);
         print_reach(c, markdown);
     }
+    print_contrast_tables(c, markdown);
     return print_tasks(c, markdown);
 }

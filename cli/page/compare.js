@@ -113,6 +113,31 @@ function groupTables() {
         .map((group) => element("li", {}, `${group.name}: ${group.runs.join(", ")}`))) : null)));
 }
 
+function contrastTables() {
+  if (!result.contrasts) return;
+  const rows = result.contrasts, options = result.contrast_options, detect = options.detect || options.margin;
+  const interval = (title, low, high, digits) => ({ title,
+    cell: (row) => (isNumber(row[low]) ? `${fixed(row[low], digits)} to ${fixed(row[high], digits)}` : MISSING) });
+  const p = (title, field, isShown = true) => ({ title, cell: (row) => (isShown ? pValue(row[field]) : MISSING) });
+  const holm = options.correction === "holm";
+  section("Contrasts", table([
+    { title: "contrast", text: true, wrap: true, cell: (row) => row.contrast },
+    { title: "loss", text: true, cell: (row) => row.loss },
+    { title: "seeds", cell: (row) => (row.paired ? count(row.seeds) : MISSING) },
+    { title: "difference", cell: (row) => fixed(row.difference, 4) },
+    interval("95 % interval", "low", "high", 4), p("p", "p"), p("Holm p", "holm_p", holm),
+    { title: "effect", cell: (row) => fixed(row.effect, 2) },
+    interval("95 % interval of the effect", "effect_low", "effect_high", 2),
+    interval("90 % interval", "low_90", "high_90", 4),
+    p("TOST p", "equivalence_p"), p("TOST Holm p", "equivalence_holm_p", holm),
+    { title: "seeds needed", cell: (row) => count(row.seeds_needed) },
+    { title: "result", text: true, cell: (row) => row.result },
+  ], rows, { caption: "Differences of means that were asked for" }),
+  note("Tests are paired by seed where all groups have two or more seeds in common, otherwise Welch's. Effects are in standard deviations of the contrast of one seed." +
+    (options.margin ? ` TOST: two one-sided tests of equivalence within ${options.margin}.` : "") +
+    (detect ? ` Seeds needed: for a difference of ${detect} with power ${options.power}.` : "")));
+}
+
 function reachTable() {
   if (!isNumber(result.target) || result.groups.length < 2) return;
   const ratio = (key) => ({ title: "relative", cell: (group) => fixed(group.reach[key], 3) });
@@ -192,6 +217,7 @@ startHeader(data.title, [
 for (const text of data.notes) main.append(note(`Note: ${text}.`.replace("..", ".")));
 curves();
 groupTables();
+contrastTables();
 reachTable();
 runTable();
 scoreTable();

@@ -62,6 +62,69 @@ double statistics_t_critical(double p, double df)
     return (low + high) / 2;
 }
 
+double statistics_t_upper(double t, double df)
+{
+    const double tail = statistics_t_two_sided(t, df) / 2;
+    return t > 0 ? tail : 1 - tail;
+}
+
+/* T = (Z + noncentrality)/s with the standard normal Z and df s^2 of a chi-squared distribution, so that the
+ * probability is the integral of Phi(t s - noncentrality) over the density of s. With u = log s the integrand
+ * is analytic and vanishes at both ends: the trapezoidal rule converges exponentially. */
+double statistics_t_noncentral(double t, double df, double noncentrality)
+{
+    const double step = fmin(fmin(0.02, 0.2 / (1 + fabs(noncentrality))), 0.3 / sqrt(2 * df));
+    const double front = log(2) + df / 2 * log(df / 2) - lgamma(df / 2);
+    double sum = 0;
+    /* The density is at most e^(front + df u) below 0, and falls with e^(2 u) above. */
+    for (double u = fmax(-(front + 40) / df, -700); u < 4; u += step) {
+        const double s = exp(u), density = exp(front + df * u - df / 2 * s * s);
+        sum += density * 0.5 * erfc((noncentrality - t * s) / sqrt(2));
+    }
+    return fmin(sum * step, 1);
+}
+
+double statistics_t_noncentrality(double t, double df, double p)
+{
+    double low = -10 * fabs(t) - 40, high = 10 * fabs(t) + 40;
+    for (int i = 0; i < 60; i++) { /* bisection: the probability falls */
+        const double middle = (low + high) / 2;
+        if (statistics_t_noncentral(t, df, middle) > p)
+            low = middle;
+        else
+            high = middle;
+    }
+    return (low + high) / 2;
+}
+
+static double power_of(double effect, double n, double df_factor, double level)
+{
+    const double df = (n - 1) * df_factor, critical = statistics_t_critical(level, df);
+    return 1 - statistics_t_noncentral(critical, df, effect * sqrt(n)) +
+           statistics_t_noncentral(-critical, df, effect * sqrt(n));
+}
+
+double statistics_seeds(double effect, double df_factor, double level, double power)
+{
+    double low = 1, high = 2; /* low: too few */
+    if (!(effect > 0))
+        return NAN;
+    while (power_of(effect, high, df_factor, level) < power) {
+        low = high;
+        high *= 2;
+        if (high > 1e6)
+            return NAN;
+    }
+    while (high - low > 1) {
+        const double middle = floor((low + high) / 2);
+        if (power_of(effect, middle, df_factor, level) < power)
+            low = middle;
+        else
+            high = middle;
+    }
+    return high;
+}
+
 struct ddl_mean statistics_mean(const double *values, size_t n)
 {
     struct ddl_mean m = { .n = n, .mean = NAN, .sd = NAN, .low = NAN, .high = NAN };

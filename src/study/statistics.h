@@ -14,6 +14,17 @@ double statistics_t_two_sided(double t, double df);
 /* The t > 0 with statistics_t_two_sided(t, df) = p, for p in (0, 1). */
 double statistics_t_critical(double p, double df);
 
+/* The probability that T > t. */
+double statistics_t_upper(double t, double df);
+/* The probability that T <= t for T with the noncentral t distribution. */
+double statistics_t_noncentral(double t, double df, double noncentrality);
+/* The noncentrality for which statistics_t_noncentral(t, df, .) = p, for p in (0, 1). */
+double statistics_t_noncentrality(double t, double df, double p);
+/* The smallest number n >= 2 of seeds with which a two-sided t-test at `level` of a mean of n values with n -
+ * 1 times df_factor degrees of freedom is significant with probability `power`, if the expected value is
+ * `effect` > 0 standard deviations; NaN if it is above a million. */
+double statistics_seeds(double effect, double df_factor, double level, double power);
+
 /* Mean, sample standard deviation and 95 % confidence interval of the n values. */
 struct ddl_mean statistics_mean(const double *values, size_t n);
 /* The two-sided p-values of Welch's t-test for two means, and of the t-test of n pairs. NaN with fewer than

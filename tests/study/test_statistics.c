@@ -100,11 +100,46 @@ static void tests_of_means(void **state)
     assert_true(welch(same, 3, one, 3) < 0.05);
 }
 
+/* scipy 1.17: stats.nct.cdf, and its root in the noncentrality by optimize.brentq; the signs and the shift
+ * without freedom are laws. */
+static void noncentral_t(void **state)
+{
+    (void)state;
+    near(statistics_t_noncentral(1, 2, 0), 0.7886751345948129, 1e-12);
+    near(statistics_t_noncentral(2, 3, 1.5), 0.5996762683708929, 1e-12);
+    near(statistics_t_noncentral(-1, 5, 0.7), 0.056958047365786885, 1e-12);
+    near(statistics_t_noncentral(10, 1, 4), 0.6906186503448162, 1e-12);
+    near(statistics_t_noncentral(50, 2.5, 30), 0.7445141658828379, 1e-11);
+    near(statistics_t_noncentral(0.5, 7.3, -2), 0.9931201036318194, 1e-12);
+    near(statistics_t_noncentral(150, 7, 150), 0.42891223238526166, 1e-9);
+    near(statistics_t_noncentral(1.3, 1e5, 0.4), 0.5 * erfc(-0.9 / sqrt(2)), 1e-4);
+    near(statistics_t_noncentrality(2.5, 7, 0.025), 4.7829195092558585, 1e-11);
+    near(statistics_t_noncentrality(2.5, 7, 0.975), 0.09677530440379753, 1e-9);
+    near(statistics_t_noncentrality(30, 3, 0.975), 7.935154255900685, 1e-11);
+    near(statistics_t_noncentrality(-2.5, 7, 0.975), -4.7829195092558585, 1e-11);
+    near(statistics_t_upper(2.5, 7) + statistics_t_upper(-2.5, 7), 1, 1e-15);
+    near(statistics_t_upper(1.3, 4) * 2, statistics_t_two_sided(1.3, 4), 1e-15);
+}
+
+/* statsmodels 0.14: TTestPower().solve_power, rounded up. */
+static void seeds(void **state)
+{
+    (void)state;
+    assert_true(statistics_seeds(1, 1, 0.05, 0.8) == 10);       /* 9.938  */
+    assert_true(statistics_seeds(0.5, 1, 0.05, 0.8) == 34);     /* 33.367 */
+    assert_true(statistics_seeds(0.5, 1, 0.05, 0.9) == 44);     /* 43.995 */
+    assert_true(statistics_seeds(3, 1, 0.05, 0.8) == 4);        /* 3.144  */
+    assert_true(statistics_seeds(0.1, 1, 0.0125, 0.9) == 1432); /* 1431.399 */
+    assert_true(statistics_seeds(20, 1, 0.05, 0.8) == 2);
+    assert_true(isnan(statistics_seeds(1e-6, 1, 0.05, 0.8)) && isnan(statistics_seeds(0, 1, 0.05, 0.8)));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(beta),  cmocka_unit_test(t_closed_forms), cmocka_unit_test(t_table),
-        cmocka_unit_test(means), cmocka_unit_test(tests_of_means),
+        cmocka_unit_test(means), cmocka_unit_test(tests_of_means), cmocka_unit_test(noncentral_t),
+        cmocka_unit_test(seeds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

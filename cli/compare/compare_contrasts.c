@@ -1,0 +1,188 @@
+/* The contrasts of ddl compare: tests, and their results in every form. */
+#define _POSIX_C_SOURCE 200809L
+#include "cli/cli.h"
+#include "cli/compare/compare.h"
+#include "cli/output/escape.h"
+#include "cli/output/table.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+
+ddl_status test_contrasts(struct compared *c, const char *lines, const struct ddl_contrast_options *options,
+                          struct ddl_error *err)
+{
+    size_t most = 1;
+    for (const char *at = lines; *at; at++)
+        most += *at == '\n';
+    c->contrast_options = *options;
+    c->contrast_text = strdup(lines);
+    c->contrasts = calloc(most, sizeof *c->contrasts);
+    const char **texts = calloc(most, sizeof *texts);
+    char *rest = c->contrast_text;
+    ddl_status status = DDL_OK;
+    if (!c->contrast_text || !c->contrasts || !texts)
+        status = ddl_error_set(err, DDL_E_MEMORY, "out of memory for the contrasts");
+    while (!status && *rest) {
+        const size_t length = strcspn(rest, "\n");
+        if (length > 0)
+            texts[c->n_contrasts++] = rest;
+        const bool last = !rest[length];
+        rest[length] = 0;
+        rest += length + !last;
+    }
+    if (!status && c->n_contrasts > 0)
+        status = ddl_contrasts_test(c->contrasts, &c->result, c->logs, (const char *const *)c->group_names,
+                                    texts, c->n_contrasts, options, err);
+    free(texts);
+    return status;
+}
+
+/* ---- tables ---- */
+
+static void print_tests(const struct compared *c, bool markdown)
+{
+    static const struct column columns[] = {
+        { "contrast", -32 }, { "loss", -5 }, { "seeds", 5 },  { "difference", 10 }, { "95 % low", 9 },
+        { "95 % high", 9 },  { "p", 8 },     { "Holm p", 8 }, { "result", 0 },
+    };
+    struct table t = begin_table(columns, COUNT(columns), markdown);
+    for (size_t i = 0; i < c->n_contrasts; i++) {
+        const struct ddl_contrast *contrast = &c->contrasts[i];
+        print_text_cell(&t, contrast->text);
+        print_text_cell(&t, contrast->loss);
+        print_number_cell(&t, contrast->n > 1 ? (double)contrast->n : NAN, 0);
+        print_number_cell(&t, contrast->difference, 4);
+        print_number_cell(&t, contrast->low, 4);
+        print_number_cell(&t, contrast->high, 4);
+        print_p_cell(&t, contrast->p);
+        print_p_cell(&t, c->contrast_options.holm ? contrast->holm_p : NAN);
+        print_text_cell(&t, ddl_contrast_result(contrast));
+    }
+}
+
+static void print_effects(const struct compared *c, bool markdown)
+{
+    static const struct column columns[] = {
+        { "contrast", -32 }, { "effect", 9 }, { "95 % low", 9 }, { "95 % high", 9 },    { "90 % low", 9 },
+        { "90 % high", 9 },  { "TOST p", 8 }, { "Holm p", 8 },   { "seeds needed", 0 },
+    };
+    struct table t = begin_table(columns, COUNT(columns), markdown);
+    for (size_t i = 0; i < c->n_contrasts; i++) {
+        const struct ddl_contrast *contrast = &c->contrasts[i];
+        print_text_cell(&t, contrast->text);
+        print_number_cell(&t, contrast->effect, 2);
+        print_number_cell(&t, contrast->effect_low, 2);
+        print_number_cell(&t, contrast->effect_high, 2);
+        print_number_cell(&t, contrast->inner_low, 4);
+        print_number_cell(&t, contrast->inner_high, 4);
+        print_p_cell(&t, contrast->equivalence_p);
+        print_p_cell(&t, c->contrast_options.holm ? contrast->equivalence_holm_p : NAN);
+        print_number_cell(&t, contrast->seeds, 0);
+    }
+}
+
+void print_contrast_tables(const struct compared *c, bool markdown)
+{
+    const struct ddl_contrast_options *o = &c->contrast_options;
+    const double detect = o->detect > 0 ? o->detect : o->margin;
+    if (c->n_contrasts == 0)
+        return;
+    print_tests(c, markdown);
+    print_effects(c, markdown);
+    if (o->margin > 0)
+        printf("\nTOST: two one-sided tests of equivalence within %g\n", o->margin);
+    if (detect > 0)
+        printf("\nseeds needed: for a difference of %g with power %g\n", detect, o->power);
+}
+
+void print_p_cell(struct table *t, double p)
+{
+    if (p < 0.0001)
+        print_text_cell(t, "<0.0001");
+    else
+        print_number_cell(t, p, 4);
+}
+
+/* ---- JSON and CSV ---- */
+
+static const struct {
+    const char *name;
+    size_t offset; /* of a double */
+} figures[] = {
+    { "difference", offsetof(struct ddl_contrast, difference) },
+    { "standard_error", offsetof(struct ddl_contrast, error) },
+    { "df", offsetof(struct ddl_contrast, df) },
+    { "low", offsetof(struct ddl_contrast, low) },
+    { "high", offsetof(struct ddl_contrast, high) },
+    { "p", offsetof(struct ddl_contrast, p) },
+    { "holm_p", offsetof(struct ddl_contrast, holm_p) },
+    { "effect", offsetof(struct ddl_contrast, effect) },
+    { "effect_low", offsetof(struct ddl_contrast, effect_low) },
+    { "effect_high", offsetof(struct ddl_contrast, effect_high) },
+    { "low_90", offsetof(struct ddl_contrast, inner_low) },
+    { "high_90", offsetof(struct ddl_contrast, inner_high) },
+    { "equivalence_p", offsetof(struct ddl_contrast, equivalence_p) },
+    { "equivalence_holm_p", offsetof(struct ddl_contrast, equivalence_holm_p) },
+    { "seeds_needed", offsetof(struct ddl_contrast, seeds) },
+};
+
+static double figure_of(const struct ddl_contrast *contrast, size_t figure)
+{
+    return *(const double *)(const void *)((const char *)contrast + figures[figure].offset);
+}
+
+void write_contrasts(struct ddl_json *json, const struct compared *c)
+{
+    if (c->n_contrasts == 0)
+        return;
+    ddl_json_open(json, "contrast_options", '{');
+    ddl_json_string(json, "correction", c->contrast_options.holm ? "holm" : "none");
+    ddl_json_number(json, "margin", c->contrast_options.margin, 10);
+    ddl_json_number(json, "detect", c->contrast_options.detect, 10);
+    ddl_json_number(json, "power", c->contrast_options.power, 10);
+    ddl_json_close(json, '}');
+    ddl_json_open(json, "contrasts", '[');
+    for (size_t i = 0; i < c->n_contrasts; i++) {
+        const struct ddl_contrast *contrast = &c->contrasts[i];
+        ddl_json_open(json, NULL, '{');
+        ddl_json_string(json, "contrast", contrast->text);
+        ddl_json_string(json, "loss", contrast->loss);
+        ddl_json_count(json, "groups_left", contrast->n_left);
+        ddl_json_count(json, "groups_right", contrast->n_right);
+        ddl_json_bool(json, "paired", contrast->n >= 2);
+        ddl_json_count(json, "seeds", contrast->n);
+        for (size_t f = 0; f < COUNT(figures); f++)
+            ddl_json_number(json, figures[f].name, figure_of(contrast, f), 10);
+        ddl_json_string(json, "result", ddl_contrast_result(contrast));
+        ddl_json_close(json, '}');
+    }
+    ddl_json_close(json, ']');
+}
+
+int print_contrasts_csv(const struct compared *c)
+{
+    printf("contrast,loss,groups_left,groups_right,paired,seeds");
+    for (size_t f = 0; f < COUNT(figures); f++)
+        printf(",%s", figures[f].name);
+    printf(",result\n");
+    for (size_t i = 0; i < c->n_contrasts; i++) {
+        const struct ddl_contrast *contrast = &c->contrasts[i];
+        print_csv_field(contrast->text);
+        printf(",%s,%zu,%zu,%s,%zu", contrast->loss, contrast->n_left, contrast->n_right,
+               contrast->n >= 2 ? "true" : "false", contrast->n);
+        for (size_t f = 0; f < COUNT(figures); f++) {
+            const double value = figure_of(contrast, f);
+            putchar(',');
+            if (isfinite(value))
+                printf("%.10g", value);
+        }
+        putchar(',');
+        print_csv_field(ddl_contrast_result(contrast));
+        putchar('\n');
+    }
+    return EXIT_OK;
+}

@@ -1,0 +1,334 @@
+#include "ddl/contrast.h"
+
+#include "study/statistics.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_TERM = 512 };
+static const double LEVEL = 0.05;
+
+struct testing {
+    const struct ddl_comparison *comparison;
+    const struct ddl_run_log *logs;
+    const char *const *names; /* (n_groups)              */
+    double *weights;          /* (n_groups) of a contrast */
+    double *values;           /* (n_runs)                */
+    bool val;
+};
+
+/* ---- the form of a contrast ---- */
+
+/* Whether `*` in the pattern, for any characters, makes it the name. */
+static bool matches(const char *pattern, const char *name)
+{
+    while (*pattern && *pattern != '*') {
+        if (*pattern++ != *name++)
+            return false;
+    }
+    if (!*pattern)
+        return !*name;
+    while (*pattern == '*')
+        pattern++;
+    for (;; name++) {
+        if (matches(pattern, name))
+            return true;
+        if (!*name)
+            return false;
+    }
+}
+
+enum match { MATCH_NAME, MATCH_MODEL, MATCH_PATTERN, N_MATCHES };
+
+static bool is_match(const struct testing *t, size_t group, const char *term, enum match how)
+{
+    if (how == MATCH_NAME)
+        return strcmp(t->names[group], term) == 0;
+    if (how == MATCH_PATTERN)
+        return matches(term, t->names[group]);
+    const struct ddl_run_log *log = &t->logs[t->comparison->groups[group].runs[0]];
+    const char *model = log->has_config ? ddl_config_preset_name(&log->config) : NULL;
+    return model && strcmp(model, term) == 0;
+}
+
+/* Adds the sign of a term to the weights of its groups. */
+static ddl_status add_term(struct testing *t, const char *text, const char *term, int sign,
+                           struct ddl_error *err)
+{
+    const struct ddl_comparison *c = t->comparison;
+    size_t n = 0;
+    for (int how = 0; how < N_MATCHES && n == 0; how++) {
+        for (size_t g = 0; g < c->n_groups; g++) {
+            if (!is_match(t, g, term, (enum match)how))
+                continue;
+            if (t->weights[g] != 0 && (t->weights[g] > 0) != (sign > 0))
+                return ddl_error_set(
+                    err, DDL_E_USAGE,
+                    "--contrast '%.300s': %.300s is on both sides: expected different groups", text,
+                    t->names[g]);
+            t->weights[g] = sign;
+            n++;
+        }
+    }
+    if (n == 0)
+        return ddl_error_set(
+            err, DDL_E_USAGE,
+            "--contrast '%.300s': no such group: expected a group, such as %.300s, a model or "
+            "a pattern with *, found '%.300s'",
+            text, t->names[0], term);
+    return DDL_OK;
+}
+
+/* The next " + " or " - " of the text, or its end. */
+static const char *next_operator(const char *at)
+{
+    while (*at && strncmp(at, " + ", 3) != 0 && strncmp(at, " - ", 3) != 0)
+        at++;
+    return at;
+}
+
+/* Sets the weights: 1/n_left on the left, -1/n_right on the right, 0 for other groups. */
+static ddl_status set_weights(struct testing *t, struct ddl_contrast *out, struct ddl_error *err)
+{
+    const char *at = out->text;
+    int sign = 1;
+    for (size_t g = 0; g < t->comparison->n_groups; g++)
+        t->weights[g] = 0;
+    for (;;) {
+        char term[MAX_TERM];
+        const char *end = next_operator(at);
+        while (*at == ' ')
+            at++;
+        int length = at < end ? (int)(end - at) : 0;
+        while (length > 0 && at[length - 1] == ' ')
+            length--;
+        snprintf(term, sizeof term, "%.*s", length, at);
+        ddl_status status = add_term(t, out->text, term, sign, err);
+        if (status)
+            return status;
+        if (!*end)
+            break;
+        sign = end[1] == '+' ? 1 : -1;
+        at = end + 3;
+    }
+    for (size_t g = 0; g < t->comparison->n_groups; g++) {
+        out->n_left += t->weights[g] > 0;
+        out->n_right += t->weights[g] < 0;
+    }
+    if (out->n_left == 0 || out->n_right == 0)
+        return ddl_error_set(err, DDL_E_USAGE, "--contrast '%.300s': expected 'A - B', found no ' - '",
+                             out->text);
+    for (size_t g = 0; g < t->comparison->n_groups; g++)
+        t->weights[g] /= (double)(t->weights[g] > 0 ? out->n_left : out->n_right);
+    return DDL_OK;
+}
+
+/* ---- estimates ---- */
+
+static const double *losses_of(const struct testing *t, const struct ddl_compare_group *group)
+{
+    return t->val ? group->val_losses : group->train_losses;
+}
+
+/* The run of the seed in the group; SIZE_MAX if there is none. */
+static size_t run_of_seed(const struct testing *t, const struct ddl_compare_group *group, uint64_t seed)
+{
+    for (size_t i = 0; i < group->n; i++) {
+        const struct ddl_train_config *recipe = t->logs[group->runs[i]].recipe;
+        if (recipe && recipe->seed == seed)
+            return i;
+    }
+    return SIZE_MAX;
+}
+
+/* The contrast of the runs with the seed; NaN unless all of its groups have one. */
+static double of_seed(const struct testing *t, uint64_t seed)
+{
+    double sum = 0;
+    for (size_t g = 0; g < t->comparison->n_groups; g++) {
+        const struct ddl_compare_group *group = &t->comparison->groups[g];
+        if (t->weights[g] == 0)
+            continue;
+        size_t run = run_of_seed(t, group, seed);
+        if (run == SIZE_MAX)
+            return NAN;
+        sum += t->weights[g] * losses_of(t, group)[run];
+    }
+    return sum;
+}
+
+/* The contrasts of the seeds that all groups have, into t->values; how many. */
+static size_t set_values(struct testing *t)
+{
+    size_t first = 0, n = 0;
+    while (t->weights[first] == 0)
+        first++;
+    const struct ddl_compare_group *group = &t->comparison->groups[first];
+    for (size_t i = 0; i < group->n; i++) {
+        const struct ddl_train_config *recipe = t->logs[group->runs[i]].recipe;
+        double value = recipe ? of_seed(t, recipe->seed) : NAN;
+        if (!isnan(value))
+            t->values[n++] = value;
+    }
+    return n;
+}
+
+/* Variance of a contrast of n seeds in each group is sd^2/n, with (n - 1) df_factor degrees of freedom. */
+struct spread {
+    double sd, df_factor;
+};
+
+static struct spread estimate(struct testing *t, struct ddl_contrast *out)
+{
+    out->n = set_values(t);
+    if (out->n >= 2) {
+        const struct ddl_mean mean = statistics_mean(t->values, out->n);
+        out->difference = mean.mean;
+        out->error = mean.sd / sqrt((double)out->n);
+        out->df = (double)(out->n - 1);
+        return (struct spread){ mean.sd, 1 };
+    }
+    double squares = 0, parts = 0, sum = 0, sum_squares = 0;
+    out->difference = 0;
+    for (size_t g = 0; g < t->comparison->n_groups; g++) {
+        const struct ddl_compare_group *group = &t->comparison->groups[g];
+        const struct ddl_mean *mean = t->val ? &group->val_loss : &group->train_loss;
+        if (t->weights[g] == 0)
+            continue;
+        double q = t->weights[g] * t->weights[g] * mean->sd * mean->sd, n = (double)mean->n;
+        out->difference += t->weights[g] * mean->mean;
+        squares += q / n;
+        parts += q / n * (q / n) / (n - 1);
+        sum += q;
+        sum_squares += q * q;
+    }
+    out->error = sqrt(squares);
+    out->df = squares * squares / parts;
+    return (struct spread){ sqrt(sum), sum * sum / sum_squares };
+}
+
+static void test(struct testing *t, struct ddl_contrast *out, const struct ddl_contrast_options *options,
+                 double level)
+{
+    const struct spread spread = estimate(t, out);
+    const double statistic = out->difference / out->error, margin = options->margin;
+    if (!(out->error > 0))
+        return;
+    out->p = out->holm_p = statistics_t_two_sided(statistic, out->df);
+    const double outer = statistics_t_critical(LEVEL, out->df) * out->error;
+    const double inner = statistics_t_critical(2 * LEVEL, out->df) * out->error;
+    out->low = out->difference - outer;
+    out->high = out->difference + outer;
+    out->inner_low = out->difference - inner;
+    out->inner_high = out->difference + inner;
+    const double scale = out->error / spread.sd; /* 1/sqrt(n) */
+    out->effect = statistic * scale;
+    out->effect_low = statistics_t_noncentrality(statistic, out->df, 1 - LEVEL / 2) * scale;
+    out->effect_high = statistics_t_noncentrality(statistic, out->df, LEVEL / 2) * scale;
+    if (margin > 0)
+        out->equivalence_p = out->equivalence_holm_p =
+            statistics_t_upper((margin - fabs(out->difference)) / out->error, out->df);
+    const double detect = options->detect > 0 ? options->detect : margin;
+    if (detect > 0)
+        out->seeds = statistics_seeds(detect / spread.sd, spread.df_factor, level, options->power);
+}
+
+/* ---- Holm's correction ---- */
+
+/* The corrected p-value of contrast i, whose field at `offset` has the p-value: the largest (m - r) p_r of
+ * the p-values up to its own, where r counts from 0 in rising order, and m p-values are not NaN. */
+static double corrected(const struct ddl_contrast *contrasts, size_t n, size_t i, size_t offset)
+{
+    double largest = 0;
+    const double own = *(const double *)(const void *)((const char *)&contrasts[i] + offset);
+    if (isnan(own))
+        return NAN;
+    for (size_t j = 0; j < n; j++) {
+        const double p = *(const double *)(const void *)((const char *)&contrasts[j] + offset);
+        size_t not_smaller = 0;
+        if (isnan(p) || p > own)
+            continue;
+        for (size_t k = 0; k < n; k++)
+            not_smaller += *(const double *)(const void *)((const char *)&contrasts[k] + offset) >= p;
+        largest = fmax(largest, (double)not_smaller * p);
+    }
+    return fmin(largest, 1);
+}
+
+/* ---- the contrasts ---- */
+
+static bool all_validated(const struct testing *t)
+{
+    for (size_t g = 0; g < t->comparison->n_groups; g++) {
+        if (t->weights[g] != 0 && isnan(t->comparison->groups[g].val_loss.mean))
+            return false;
+    }
+    return true;
+}
+
+static ddl_status test_all(struct testing *t, struct ddl_contrast *out, const char *const *texts, size_t n,
+                           const struct ddl_contrast_options *options, struct ddl_error *err)
+{
+    for (size_t i = 0; i < n; i++) {
+        out[i] = (struct ddl_contrast){ .text = texts[i],
+                                        .difference = NAN,
+                                        .error = NAN,
+                                        .df = NAN,
+                                        .low = NAN,
+                                        .high = NAN,
+                                        .p = NAN,
+                                        .holm_p = NAN,
+                                        .effect = NAN,
+                                        .effect_low = NAN,
+                                        .effect_high = NAN,
+                                        .inner_low = NAN,
+                                        .inner_high = NAN,
+                                        .equivalence_p = NAN,
+                                        .equivalence_holm_p = NAN,
+                                        .seeds = NAN };
+        ddl_status status = set_weights(t, &out[i], err);
+        if (status)
+            return status;
+        t->val = all_validated(t);
+        out[i].loss = t->val ? "val" : "train";
+        test(t, &out[i], options, options->holm ? LEVEL / (double)n : LEVEL);
+    }
+    for (size_t i = 0; options->holm && i < n; i++) {
+        out[i].holm_p = corrected(out, n, i, offsetof(struct ddl_contrast, p));
+        out[i].equivalence_holm_p = corrected(out, n, i, offsetof(struct ddl_contrast, equivalence_p));
+    }
+    return DDL_OK;
+}
+
+ddl_status ddl_contrasts_test(struct ddl_contrast *out, const struct ddl_comparison *comparison,
+                              const struct ddl_run_log *logs, const char *const *group_names,
+                              const char *const *texts, size_t n, const struct ddl_contrast_options *options,
+                              struct ddl_error *err)
+{
+    struct testing t = { comparison,
+                         logs,
+                         group_names,
+                         calloc(comparison->n_groups, sizeof *t.weights),
+                         calloc(comparison->n_runs, sizeof *t.values),
+                         false };
+    ddl_status status = t.weights && t.values
+                            ? test_all(&t, out, texts, n, options, err)
+                            : ddl_error_set(err, DDL_E_MEMORY, "out of memory for the contrasts");
+    free(t.weights);
+    free(t.values);
+    return status;
+}
+
+const char *ddl_contrast_result(const struct ddl_contrast *contrast)
+{
+    const bool differs = contrast->holm_p < LEVEL, equivalent = contrast->equivalence_holm_p < LEVEL;
+    if (isnan(contrast->holm_p))
+        return "-";
+    if (!differs)
+        return equivalent ? "equivalent" : "undecided";
+    if (contrast->difference < 0)
+        return equivalent ? "lower, equivalent" : "lower";
+    return equivalent ? "higher, equivalent" : "higher";
+}
