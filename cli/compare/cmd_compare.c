@@ -28,6 +28,7 @@ struct compare_options {
     char contrasts[8192];
     struct ddl_contrast_options tests;
     int correction;
+    struct ddl_sweep_protocol protocol; /* of a sweep whose runs are compared */
 };
 
 enum correction { CORRECTION_HOLM, CORRECTION_NONE };
@@ -280,16 +281,11 @@ static ddl_status find_baseline(const struct compared *c, char **folders, char *
                          c->names[0], c->names[c->n - 1], baseline);
 }
 
-static void print_note(const char *text)
-{
-    fprintf(stderr, "ddl: note: %s\n", printable(text));
-}
-
 /* Prints a note and keeps it for the page; without memory it is printed only. */
 static void take_note(void *user, const char *text)
 {
     struct compared *c = user;
-    print_note(text);
+    print_compare_note(NULL, text);
     char **grown = realloc(c->notes, (c->n_notes + 1) * sizeof *grown);
     if (!grown)
         return;
@@ -320,91 +316,18 @@ static ddl_status compare_runs(struct compared *c, char **folders, struct compar
     if (!status)
         status = ddl_compare(&c->result, c->logs, c->names, c->n, &how, err);
     if (status == DDL_E_FORMAT && c->result.n_runs > 0)
-        print_note("--any compares them anyway");
+        print_compare_note(NULL, "--any compares them anyway");
     if (!status)
         status = name_groups(c, err);
     o->tests.holm = o->correction == CORRECTION_HOLM;
     if (!status)
-        status = test_contrasts(c, o->contrasts, &o->tests, err);
+        status = *o->contrasts ? test_contrasts(c, o->contrasts, &o->tests, err)
+                               : test_protocol(c, &o->protocol, &o->tests, err);
     if (!status && *o->svg)
         status = write_compared_svg(c, o->svg, &o->figure, err);
     if (!status && *o->html)
         status = write_compared_html(c, o->html, &o->figure, err);
     return status;
-}
-
-/* ---- the runs ---- */
-
-struct folders {
-    char **paths; /* (n) */
-    size_t n;
-};
-
-static bool is_run(const char *folder)
-{
-    char path[4096];
-    snprintf(path, sizeof path, "%s/metrics.jsonl", folder);
-    return ddl_file_exists(path);
-}
-
-/* Appends a path that is owned by the list from here on. */
-static ddl_status add_folder(struct folders *out, char *path, struct ddl_error *err)
-{
-    char **grown = path ? realloc(out->paths, (out->n + 1) * sizeof *grown) : NULL;
-    if (!grown) {
-        free(path);
-        return ddl_error_set(err, DDL_E_MEMORY, "out of memory for %zu runs", out->n + 1);
-    }
-    out->paths = grown;
-    grown[out->n++] = path;
-    return DDL_OK;
-}
-
-/* A ddl_warn_fn. */
-static void show_note(void *user, const char *text)
-{
-    (void)user;
-    print_note(text);
-}
-
-/* A stale run that is named is compared, with a note. */
-static void note_stale(const char *folder)
-{
-    char why[512];
-    struct ddl_error message;
-    if (!ddl_sweep_run_is_stale(folder, why, sizeof why))
-        return;
-    ddl_error_set(&message, DDL_OK, "%.400s: a stale run of a sweep: %s", folder, why);
-    print_note(message.text);
-}
-
-/* Adds a run folder, or in the place of a folder of runs the runs in it. */
-static ddl_status add_runs(struct folders *out, const char *folder, struct ddl_error *err)
-{
-    char **runs = NULL;
-    size_t n = 0;
-    ddl_status status = DDL_OK;
-    if (is_run(folder))
-        note_stale(folder);
-    else if (ddl_file_exists(folder))
-        status = ddl_sweep_list(folder, &runs, &n, show_note, NULL, err);
-    if (!status && n == 0)
-        status = add_folder(out, strdup(folder), err); /* an error follows if there is no run in it */
-    for (size_t i = 0; i < n; i++) {
-        if (status)
-            free(runs[i]);
-        else
-            status = add_folder(out, runs[i], err);
-    }
-    free(runs);
-    return status;
-}
-
-static void free_folders(struct folders *folders)
-{
-    for (size_t i = 0; i < folders->n; i++)
-        free(folders->paths[i]);
-    free(folders->paths);
 }
 
 static int compare_folders(char **folders, size_t runs, struct compare_options *o)
@@ -428,6 +351,7 @@ static int compare_folders(char **folders, size_t runs, struct compare_options *
     free(c.notes);
     free(c.contrasts);
     free(c.contrast_text);
+    free(c.secondary_text);
     for (size_t g = 0; c.group_names && g < c.result.n_groups; g++)
         free(c.group_names[g]);
     free(c.group_names);
@@ -452,16 +376,17 @@ static int cmd_compare(int argc, char **argv)
                       "compare: expected one of --json, --csv and --markdown, found several");
         return report_error(&err);
     }
-    if (!*o.contrasts && (o.tests.margin > 0 || o.tests.detect > 0)) {
-        ddl_error_set(&err, DDL_E_USAGE, "compare: --margin and --detect need --contrast");
-        return report_error(&err);
-    }
     if (page_check(o.html, &err))
         return report_error(&err);
     struct folders folders = { 0 };
     ddl_status status = DDL_OK;
     for (int i = 1; !status && i <= n; i++)
         status = add_runs(&folders, argv[i], &err);
+    if (!status && n == 1)
+        status = ddl_sweep_protocol_read(&o.protocol, argv[1], &err);
+    if (!status && !*o.contrasts && !ddl_sweep_protocol_is_set(&o.protocol) &&
+        (o.tests.margin > 0 || o.tests.detect > 0))
+        status = ddl_error_set(&err, DDL_E_USAGE, "compare: --margin and --detect need --contrast");
     int exit_status = status ? report_error(&err) : compare_folders(folders.paths, folders.n, &o);
     free_folders(&folders);
     return exit_status;

@@ -6,6 +6,7 @@
 #include "ddl/contrast.h"
 #include "ddl/json.h"
 #include "ddl/run.h"
+#include "ddl/sweep.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -40,9 +41,22 @@ struct compared {
     size_t n_notes;
     struct ddl_contrast *contrasts; /* (n_contrasts) */
     size_t n_contrasts;
-    char *contrast_text; /* holds their texts */
+    char *contrast_text, *secondary_text; /* hold their texts */
     struct ddl_contrast_options contrast_options;
+    const struct ddl_sweep_protocol *protocol; /* that the contrasts are of; the first is primary; or NULL */
 };
+
+/* A ddl_warn_fn that prints a note. */
+void print_compare_note(void *user, const char *text);
+
+/* Paths of run folders. */
+struct folders {
+    char **paths; /* (n) */
+    size_t n;
+};
+/* Adds a run folder, or in the place of a folder of runs the runs in it. */
+ddl_status add_runs(struct folders *out, const char *folder, struct ddl_error *err);
+void free_folders(struct folders *folders);
 
 /* Name of the preset of a run's model, or "-". */
 const char *compared_preset(const struct ddl_run_log *log);
@@ -55,6 +69,10 @@ const char **compared_tasks(const struct compared *c, size_t *n_tasks);
 /* Tests the contrasts, one in each of the lines. */
 ddl_status test_contrasts(struct compared *c, const char *lines, const struct ddl_contrast_options *options,
                           struct ddl_error *err);
+/* Tests the primary contrast of a protocol alone, and the secondary ones together; with a margin and a power
+ * of its own unless the options have a margin. Nothing without a protocol. */
+ddl_status test_protocol(struct compared *c, const struct ddl_sweep_protocol *protocol,
+                         const struct ddl_contrast_options *options, struct ddl_error *err);
 /* The tables of contrasts, and their part of the JSON object; nothing without contrasts. */
 void print_contrast_tables(const struct compared *c, bool markdown);
 void write_contrasts(struct ddl_json *json, const struct compared *c);

@@ -12,33 +12,58 @@
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
+enum { MAX_CONTRASTS = 256 };
+
+/* Adds the contrasts of the lines, corrected together, to those of c. */
+static ddl_status add_contrasts(struct compared *c, char *lines, const struct ddl_contrast_options *options,
+                                struct ddl_error *err)
+{
+    const char *texts[MAX_CONTRASTS];
+    size_t n = 0;
+    while (*lines) {
+        const size_t length = strcspn(lines, "\n");
+        const bool last = !lines[length];
+        if (length > 0 && n + c->n_contrasts == MAX_CONTRASTS)
+            return ddl_error_set(err, DDL_E_USAGE, "--contrast: expected at most %d contrasts",
+                                 MAX_CONTRASTS);
+        if (length > 0)
+            texts[n++] = lines;
+        lines[length] = '\0';
+        lines += length + !last;
+    }
+    ddl_status status = ddl_contrasts_test(c->contrasts + c->n_contrasts, &c->result, c->logs,
+                                           (const char *const *)c->group_names, texts, n, options, err);
+    c->n_contrasts += status ? 0 : n;
+    return status;
+}
+
 ddl_status test_contrasts(struct compared *c, const char *lines, const struct ddl_contrast_options *options,
                           struct ddl_error *err)
 {
-    size_t most = 1;
-    for (const char *at = lines; *at; at++)
-        most += *at == '\n';
     c->contrast_options = *options;
     c->contrast_text = strdup(lines);
-    c->contrasts = calloc(most, sizeof *c->contrasts);
-    const char **texts = calloc(most, sizeof *texts);
-    char *rest = c->contrast_text;
-    ddl_status status = DDL_OK;
-    if (!c->contrast_text || !c->contrasts || !texts)
-        status = ddl_error_set(err, DDL_E_MEMORY, "out of memory for the contrasts");
-    while (!status && *rest) {
-        const size_t length = strcspn(rest, "\n");
-        if (length > 0)
-            texts[c->n_contrasts++] = rest;
-        const bool last = !rest[length];
-        rest[length] = 0;
-        rest += length + !last;
+    c->contrasts = calloc(MAX_CONTRASTS, sizeof *c->contrasts);
+    if (!c->contrast_text || !c->contrasts)
+        return ddl_error_set(err, DDL_E_MEMORY, "out of memory for the contrasts");
+    return add_contrasts(c, c->contrast_text, options, err);
+}
+
+ddl_status test_protocol(struct compared *c, const struct ddl_sweep_protocol *protocol,
+                         const struct ddl_contrast_options *options, struct ddl_error *err)
+{
+    struct ddl_contrast_options own = *options;
+    if (!ddl_sweep_protocol_is_set(protocol))
+        return DDL_OK;
+    if (!(options->margin > 0)) {
+        own.margin = protocol->margin;
+        own.power = protocol->power;
     }
-    if (!status && c->n_contrasts > 0)
-        status = ddl_contrasts_test(c->contrasts, &c->result, c->logs, (const char *const *)c->group_names,
-                                    texts, c->n_contrasts, options, err);
-    free(texts);
-    return status;
+    ddl_status status = test_contrasts(c, protocol->primary, &own, err);
+    c->protocol = protocol;
+    c->secondary_text = strdup(protocol->secondary);
+    if (!status && !c->secondary_text)
+        status = ddl_error_set(err, DDL_E_MEMORY, "out of memory for the contrasts");
+    return status ? status : add_contrasts(c, c->secondary_text, &own, err);
 }
 
 /* ---- tables ---- */
@@ -91,8 +116,16 @@ void print_contrast_tables(const struct compared *c, bool markdown)
     const double detect = o->detect > 0 ? o->detect : o->margin;
     if (c->n_contrasts == 0)
         return;
+    if (c->protocol && *c->protocol->question)
+        printf("\nquestion: %s\n", printable(c->protocol->question));
+    if (c->protocol && *c->protocol->stopping)
+        printf("\nstopping rule: %s\n", printable(c->protocol->stopping));
     print_tests(c, markdown);
     print_effects(c, markdown);
+    if (c->protocol)
+        printf(
+            "\nThe first contrast is the primary one of the protocol, tested alone; the others are corrected "
+            "together.\n");
     if (o->margin > 0)
         printf("\nTOST: two one-sided tests of equivalence within %g\n", o->margin);
     if (detect > 0)
@@ -144,12 +177,18 @@ void write_contrasts(struct ddl_json *json, const struct compared *c)
     ddl_json_number(json, "margin", c->contrast_options.margin, 10);
     ddl_json_number(json, "detect", c->contrast_options.detect, 10);
     ddl_json_number(json, "power", c->contrast_options.power, 10);
+    if (c->protocol) {
+        ddl_json_string(json, "question", c->protocol->question);
+        ddl_json_string(json, "stopping", c->protocol->stopping);
+    }
     ddl_json_close(json, '}');
     ddl_json_open(json, "contrasts", '[');
     for (size_t i = 0; i < c->n_contrasts; i++) {
         const struct ddl_contrast *contrast = &c->contrasts[i];
         ddl_json_open(json, NULL, '{');
         ddl_json_string(json, "contrast", contrast->text);
+        if (c->protocol)
+            ddl_json_string(json, "role", i == 0 ? "primary" : "secondary");
         ddl_json_string(json, "loss", contrast->loss);
         ddl_json_count(json, "groups_left", contrast->n_left);
         ddl_json_count(json, "groups_right", contrast->n_right);

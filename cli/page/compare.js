@@ -120,7 +120,9 @@ function contrastTables() {
     cell: (row) => (isNumber(row[low]) ? `${fixed(row[low], digits)} to ${fixed(row[high], digits)}` : MISSING) });
   const p = (title, field, isShown = true) => ({ title, cell: (row) => (isShown ? pValue(row[field]) : MISSING) });
   const holm = options.correction === "holm";
-  section("Contrasts", table([
+  section("Contrasts", options.question ? note(`Question: ${options.question}`) : null,
+  options.stopping ? note(`Stopping rule: ${options.stopping}`) : null, table([
+    ...(rows[0].role ? [{ title: "role", text: true, cell: (row) => row.role }] : []),
     { title: "contrast", text: true, wrap: true, cell: (row) => row.contrast },
     { title: "loss", text: true, cell: (row) => row.loss },
     { title: "seeds", cell: (row) => (row.paired ? count(row.seeds) : MISSING) },

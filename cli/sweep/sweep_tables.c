@@ -7,6 +7,7 @@
 #include "ddl/json.h"
 
 #include <math.h>
+#include <string.h>
 
 static void print_time_cell(struct table *t, double seconds)
 {
@@ -29,8 +30,29 @@ static void print_choices(const struct ddl_sweep *sweep)
     }
 }
 
+/* The protocol, before the results that it is about. */
+static void print_protocol(const struct ddl_sweep_protocol *protocol)
+{
+    if (!ddl_sweep_protocol_is_set(protocol))
+        return;
+    if (*protocol->question)
+        printf("question: %s\n", printable(protocol->question));
+    printf("primary contrast: %s\n", printable(protocol->primary));
+    for (const char *at = protocol->secondary; *at;) {
+        const size_t n = strcspn(at, "\n");
+        printf("secondary contrast: %s\n", printable_bytes(at, n));
+        at += n + (at[n] == '\n');
+    }
+    if (protocol->margin > 0)
+        printf("margin of equivalence: %g\n", protocol->margin);
+    if (*protocol->stopping)
+        printf("stopping rule: %s\n", printable(protocol->stopping));
+    printf("\n");
+}
+
 void print_states(const struct ddl_sweep *sweep)
 {
+    print_protocol(&sweep->protocol);
     static const struct column columns[] = { { "state", -8 },   { "step", 8 }, { "steps", 8 }, { "loss", 8 },
                                              { "val loss", 8 }, { "time", 9 }, { "left", 9 },  { "run", 0 } };
     struct table t = begin_table(columns, sizeof columns / sizeof *columns, false);
@@ -81,6 +103,7 @@ static struct totals sum_up(const struct ddl_sweep *sweep, const struct ddl_swee
 
 void print_forecast(const struct ddl_sweep *sweep, const struct ddl_sweep_forecast *forecast, size_t jobs)
 {
+    print_protocol(&sweep->protocol);
     static const struct column columns[] = { { "parameters", 11 }, { "FLOPs/token", 11 }, { "tokens", 8 },
                                              { "memory MiB", 10 }, { "time", 9 },         { "disk MiB", 9 },
                                              { "state", -8 },      { "run", 0 } };

@@ -70,6 +70,16 @@ struct ddl_sweep_setting {
     const char *loss_name; /* "val_loss" or "loss": what was compared */
 };
 
+/* What a sweep is to decide, written before it starts. "" and 0: not set. */
+struct ddl_sweep_protocol {
+    char question[1024];  /* that the results are to answer */
+    char primary[512];    /* contrast, as in ddl_contrasts_test; tested alone, without a correction */
+    char secondary[4096]; /* contrasts, a line each; Holm's correction is over them                  */
+    char stopping[1024];  /* rule that ends the experiment                                           */
+    double margin;        /* of the equivalence tests */
+    double power;         /* of the number of seeds that the margin needs */
+};
+
 /* A planned sweep. */
 struct ddl_sweep {
     char path[1024];            /* of the sweep file, as given */
@@ -78,8 +88,9 @@ struct ddl_sweep {
     size_t n_runs;
     struct ddl_sweep_setting *settings; /* (n_settings) */
     size_t n_settings;
-    double seconds_left;         /* estimated wall time until all runs have ended; NaN if unknown */
-    struct ddl_sweep_file *file; /* internal */
+    double seconds_left;                /* estimated wall time until all runs have ended; NaN if unknown */
+    struct ddl_sweep_protocol protocol; /* as in the file */
+    struct ddl_sweep_file *file;        /* internal */
 };
 
 /* Reads the sweep file `path` and plans its runs into *out, which must not be copied or moved. Every run's
@@ -164,6 +175,11 @@ DDL_API void ddl_sweep_write_json(const struct ddl_sweep *sweep, FILE *out);
  * (malloc'ed) with free. */
 DDL_API ddl_status ddl_sweep_list(const char *out, char ***names, size_t *n, ddl_warn_fn *note, void *user,
                                   struct ddl_error *err);
+/* Reads the protocol in the sweep.json of the folder `folder` into *out; not set without one. */
+DDL_API ddl_status ddl_sweep_protocol_read(struct ddl_sweep_protocol *out, const char *folder,
+                                           struct ddl_error *err);
+/* Whether `protocol` has a primary contrast: one without is no protocol. */
+DDL_API bool ddl_sweep_protocol_is_set(const struct ddl_sweep_protocol *protocol);
 /* Whether the sweep.json beside the run folder `folder` has it as stale; then the reason into out[size],
  * truncated. */
 DDL_API bool ddl_sweep_run_is_stale(const char *folder, char *out, size_t size);

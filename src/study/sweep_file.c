@@ -3,6 +3,7 @@
 #include "study/sweep_file.h"
 
 #include "base/file.h"
+#include "base/locale.h"
 #include "base/mem.h"
 #include "base/path.h"
 #include "train/config/train_config.h"
@@ -320,16 +321,93 @@ static ddl_status read_choose(const struct parser *p, const yaml_node_t *node, s
     return status;
 }
 
+static ddl_status read_number(const struct parser *p, const yaml_node_t *node, const char *what, double most,
+                              double *out)
+{
+    const char *text;
+    char *end;
+    ddl_status status = take_text(p, node, what, &text);
+    if (status)
+        return status;
+    *out = ddl_parse_double(text, &end);
+    return *end || !(*out > 0 && *out < most) ? wrong(p, node, what, "a positive number in its range", text)
+                                              : DDL_OK;
+}
+
+static ddl_status read_secondary(const struct parser *p, const yaml_node_t *node, char *out, size_t size)
+{
+    struct ddl_recipe values = { 0 };
+    ddl_status status = read_values(p, node, "secondary", &values);
+    for (size_t i = 0; !status && i < values.n; i++) {
+        const size_t used = strlen(out);
+        const int n = snprintf(out + used, size - used, "%s%s", i ? "\n" : "", values.entries[i].value);
+        if ((size_t)n >= size - used)
+            status = wrong(p, node, "secondary", "shorter contrasts", "too many bytes");
+    }
+    ddl_recipe_free(&values);
+    return status;
+}
+
+static ddl_status read_protocol_key(const struct parser *p, const char *key, size_t line,
+                                    const yaml_node_t *value, void *user)
+{
+    static const struct ddl_option names[] = { { .name = "question" },
+                                               { .name = "primary" },
+                                               { .name = "secondary" },
+                                               { .name = "margin" },
+                                               { .name = "power" },
+                                               { .name = "stopping" },
+                                               { 0 } };
+    struct ddl_sweep_protocol *protocol = user;
+    const struct {
+        const char *key;
+        char *out;
+        size_t size;
+    } texts[] = { { "question", protocol->question, sizeof protocol->question },
+                  { "primary", protocol->primary, sizeof protocol->primary },
+                  { "stopping", protocol->stopping, sizeof protocol->stopping } };
+    char where[1200];
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        const char *text;
+        if (strcmp(key, texts[i].key) != 0)
+            continue;
+        ddl_status status = take_text(p, value, key, &text);
+        if (!status && strlen(text) >= texts[i].size)
+            status = wrong(p, value, key, "a shorter text", "too many bytes");
+        if (!status)
+            snprintf(texts[i].out, texts[i].size, "%s", text);
+        return status;
+    }
+    if (strcmp(key, "secondary") == 0)
+        return read_secondary(p, value, protocol->secondary, sizeof protocol->secondary);
+    if (strcmp(key, "margin") == 0)
+        return read_number(p, value, key, 1e6, &protocol->margin);
+    if (strcmp(key, "power") == 0)
+        return read_number(p, value, key, 1, &protocol->power);
+    snprintf(where, sizeof where, "%.1024s:%zu: protocol", p->file->path, line);
+    return ddl_option_unknown(names, where, "key", key, p->err);
+}
+
+static ddl_status read_protocol(const struct parser *p, const yaml_node_t *node)
+{
+    struct ddl_sweep_protocol *protocol = &p->file->protocol;
+    protocol->power = 0.8;
+    ddl_status status = read_mapping(p, node, "protocol", read_protocol_key, protocol);
+    if (!status && !*protocol->primary)
+        status = wrong(p, node, "protocol", "primary", "no primary");
+    return status;
+}
+
 /* ---- the file ---- */
 
 static ddl_status read_section(const struct parser *p, const char *key, size_t line, const yaml_node_t *value,
                                void *user)
 {
-    static const struct ddl_option names[] = {
-        { .name = "base" },   { .name = "set" },         { .name = "out" },
-        { .name = "models" }, { .name = "seeds" },       { .name = "grid" },
-        { .name = "choose" }, { .name = "relative_to" }, { 0 }
-    };
+    static const struct ddl_option names[] = { { .name = "base" },        { .name = "set" },
+                                               { .name = "out" },         { .name = "models" },
+                                               { .name = "seeds" },       { .name = "grid" },
+                                               { .name = "choose" },      { .name = "protocol" },
+                                               { .name = "relative_to" }, { 0 } };
     struct ddl_sweep_file *file = p->file;
     char where[1200];
     (void)user;
@@ -348,6 +426,8 @@ static ddl_status read_section(const struct parser *p, const char *key, size_t l
         return read_grid(p, value, &file->grid);
     if (strcmp(key, "choose") == 0)
         return read_choose(p, value, line);
+    if (strcmp(key, "protocol") == 0)
+        return read_protocol(p, value);
     if (strcmp(key, ddl_relative_to_key) == 0) {
         const char *text;
         ddl_status status = take_text(p, value, key, &text);

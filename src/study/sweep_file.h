@@ -56,6 +56,7 @@ struct ddl_sweep_file {
     struct ddl_recipe seeds; /* none: the recipe's seed */
     struct sweep_grid grid;
     struct sweep_choose choose;
+    struct ddl_sweep_protocol protocol;
     struct sweep_pick *picks; /* (n_picks) one of each setting; made by the plan */
     size_t n_picks;
 };

@@ -2,6 +2,7 @@
 #ifndef DDL_STUDY_SWEEP_INTERNAL_H
 #define DDL_STUDY_SWEEP_INTERNAL_H
 
+#include "ddl/json.h"
 #include "ddl/sweep.h"
 
 /* ---- sweep_plan.c ---- */
@@ -39,6 +40,14 @@ ddl_status sweep_save(const struct ddl_sweep *sweep, struct ddl_error *err);
 
 /* The threads of each run whose recipe does not set them; 0: as many as it would use alone. */
 size_t sweep_threads(const struct ddl_sweep_options *options);
+
+/* ---- sweep_protocol.c ---- */
+
+/* The member "protocol", if one is set. */
+void sweep_write_protocol(struct ddl_json *json, const struct ddl_sweep_protocol *protocol);
+/* Returns DDL_E_USAGE if a run of a sweep with a protocol has the seed or the validation data of a candidate
+ * of its setting. */
+ddl_status sweep_check_protocol(const struct ddl_sweep *sweep, struct ddl_error *err);
 
 /* ---- sweep_choose.c ---- */
 

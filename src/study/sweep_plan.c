@@ -392,7 +392,10 @@ static ddl_status plan(struct ddl_sweep *sweep, struct ddl_error *err)
         status = add_entry(sweep, i, err);
     if (!status)
         status = add_runs(sweep, err);
-    return status ? status : check_names(sweep, err);
+    if (!status)
+        status = check_names(sweep, err);
+    sweep->protocol = sweep->file->protocol;
+    return status ? status : sweep_check_protocol(sweep, err);
 }
 
 ddl_status ddl_sweep_open(struct ddl_sweep *out, const char *path, struct ddl_error *err)

@@ -213,6 +213,7 @@ void ddl_sweep_write_json(const struct ddl_sweep *sweep, FILE *out)
         ddl_json_count(&json, ddl_sweep_state_names[state],
                        ddl_sweep_count(sweep, (enum ddl_sweep_state)state));
     ddl_json_fixed(&json, "seconds_left", sweep->seconds_left, 0);
+    sweep_write_protocol(&json, &sweep->protocol);
     ddl_json_open(&json, "choices", '[');
     for (size_t i = 0; i < sweep->n_settings; i++) {
         if (sweep->settings[i].key)

@@ -1,0 +1,169 @@
+/* The protocol of a sweep: what is read and rejected, and that ddl sweep and ddl compare print it. */
+#include "support/files.h"
+#include "support/support.h"
+
+#include "base/file.h"
+#include "ddl/sweep.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { OUTPUT = 1 << 16 };
+static char out[OUTPUT];
+
+#define BASE "base: {size: micro, vocab_size: 300, train_data: shards, steps: 4, val_data: b}\n"
+#define MODELS "models: [baseline, ddl-1]\n"
+#define CHOICE "choose: {key: lr, values: [1e-3, 2e-3], seed: 100, set: {val_data: a}}\n"
+#define PROTOCOL                                                                                             \
+    "protocol:\n  question: does it help?\n  primary: ddl-1 - baseline\n  secondary: [ddl-1 - scale, scale " \
+    "- baseline]\n  margin: 0.03\n  stopping: four seeds, no look before\n"
+
+static void write_text(const char *name, const char *text)
+{
+    struct ddl_error err;
+    assert_ok(ddl_file_replace(scratch_path(name), text, strlen(text), &err), err);
+}
+
+/* Opens the sweep of the text, in which `out` is added. */
+static ddl_status open_sweep(struct ddl_sweep *sweep, const char *text, struct ddl_error *err)
+{
+    static char whole[8192], path[2200];
+    snprintf(whole, sizeof whole, "%sout: runs\n", text);
+    write_text("sweep.yaml", whole);
+    snprintf(path, sizeof path, "%s", scratch_path("sweep.yaml"));
+    return ddl_sweep_open(sweep, path, err);
+}
+
+static void is_read(void **state)
+{
+    (void)state;
+    struct ddl_sweep sweep;
+    struct ddl_error err;
+    assert_ok(open_sweep(&sweep, BASE MODELS CHOICE PROTOCOL "seeds: [0, 1]\n", &err), err);
+    assert_true(ddl_sweep_protocol_is_set(&sweep.protocol));
+    assert_string_equal(sweep.protocol.question, "does it help?");
+    assert_string_equal(sweep.protocol.primary, "ddl-1 - baseline");
+    assert_string_equal(sweep.protocol.secondary, "ddl-1 - scale\nscale - baseline");
+    assert_true(sweep.protocol.margin == 0.03 && sweep.protocol.power == 0.8);
+    assert_string_equal(sweep.runs[0].config->val_data, "a");
+    assert_string_equal(sweep.runs[sweep.n_runs - 1].config->val_data, "b");
+    ddl_sweep_close(&sweep);
+    assert_ok(open_sweep(&sweep, BASE MODELS, &err), err);
+    assert_false(ddl_sweep_protocol_is_set(&sweep.protocol));
+    ddl_sweep_close(&sweep);
+}
+
+static void mistakes(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *says;
+    } cases[] = {
+        { BASE MODELS CHOICE PROTOCOL "seeds: [99, 100]\n", "expected seeds that no choice has seen" },
+        { BASE MODELS PROTOCOL "seeds: [0]\nchoose: {key: lr, values: [1e-3, 2e-3], seed: 100}\n",
+          "are validated on the same data" },
+        { BASE MODELS "protocol: {question: why}\n", "protocol: expected primary, found no primary" },
+        { BASE MODELS "protocol: {primary: a - b, margin: -1}\n",
+          "margin: expected a positive number in its range, found -1" },
+        { BASE MODELS "protocol: {primary: a - b, power: 1.5}\n", "power: expected a positive number" },
+        { BASE MODELS "protocol: {primery: a - b}\n", "did you mean 'primary'?" },
+        { BASE MODELS "protocol: {primary: [a - b]}\n", "primary: expected a value, found a list" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ddl_sweep sweep;
+        struct ddl_error err;
+        assert_int_equal(open_sweep(&sweep, cases[i].text, &err), DDL_E_USAGE);
+        if (!strstr(err.text, cases[i].says))
+            fail_msg("expected %s, found %s", cases[i].says, err.text);
+    }
+}
+
+/* ---- the programs ---- */
+
+static void program(const char *arguments, int status)
+{
+    char command[8192];
+    snprintf(command, sizeof command, "cd '%s' && '%s' %s 2>&1", scratch_path(""), ddl_program(), arguments);
+    if (run_command(command, out, sizeof out) != status)
+        fail_msg("%s: expected status %d, found:\n%s", arguments, status, out);
+}
+
+static void printed(const char *text)
+{
+    if (!strstr(out, text))
+        fail_msg("expected %s, found:\n%s", text, out);
+}
+
+static void write_run(const char *model, int seed, double loss)
+{
+    char name[64], path[128], recipe[512], metrics[512];
+    struct ddl_error err;
+    snprintf(name, sizeof name, "runs/%s_seed=%d", model, seed);
+    assert_ok(ddl_file_make_dir(scratch_path(name), &err), err);
+    snprintf(recipe, sizeof recipe,
+             "model: %s\nsize: micro\ntrain_data: shards\nval_data: b\nvocab_size: 300\nsteps: 4\nseed: %d\n",
+             model, seed);
+    snprintf(path, sizeof path, "%s/recipe.yaml", name);
+    write_text(path, recipe);
+    snprintf(metrics, sizeof metrics,
+             "{\"step\":4,\"loss\":5,\"val_loss\":%g,\"tokens\":10,\"flops\":10,\"seconds\":1,"
+             "\"train_seconds\":1,\"tokens_per_s\":10,\"peak_memory\":1}\n",
+             loss);
+    snprintf(path, sizeof path, "%s/metrics.jsonl", name);
+    write_text(path, metrics);
+}
+
+/* sweep.json as the sweep writes it, with the states that matter here. */
+static void are_printed(void **state)
+{
+    (void)state;
+    static const char *const models[] = { "baseline", "scale", "ddl-1" };
+    static const double losses[3][3] = { { 3.0, 3.2, 3.4 }, { 2.8, 3.1, 3.0 }, { 3.05, 3.24, 3.41 } };
+    struct ddl_sweep sweep;
+    struct ddl_error err;
+    char record[2300];
+    assert_ok(open_sweep(&sweep, BASE "models: [baseline, scale, ddl-1]\nseeds: [0, 1, 2]\n" PROTOCOL, &err),
+              err);
+    assert_ok(ddl_file_make_dir(scratch_path("runs"), &err), err);
+    snprintf(record, sizeof record, "%s", scratch_path("runs/sweep.json"));
+    FILE *file = fopen(record, "w");
+    assert_non_null(file);
+    ddl_sweep_write_json(&sweep, file);
+    assert_int_equal(fclose(file), 0);
+    ddl_sweep_close(&sweep);
+    for (size_t m = 0; m < 3; m++) {
+        for (int seed = 0; seed < 3; seed++)
+            write_run(models[m], seed, losses[m][seed]);
+    }
+    program("sweep sweep.yaml --status", 0);
+    printed(
+        "question: does it help?\nprimary contrast: ddl-1 - baseline\nsecondary contrast: ddl-1 - scale\n"
+        "secondary contrast: scale - baseline\nmargin of equivalence: 0.03\nstopping rule: four seeds, no "
+        "look before\n");
+    program("compare runs", 0);
+    printed("question: does it help?\n");
+    printed("stopping rule: four seeds, no look before\n");
+    printed("The first contrast is the primary one of the protocol, tested alone;");
+    /* The primary p-value is not corrected; the secondary ones are, by 2 x 0.0766. */
+    printed("ddl-1 - baseline                 val       3     0.0333   -0.0184    0.0850   0.1091   0.1091");
+    printed("ddl-1 - scale                    val       3     0.2667   -0.0706    0.6039   0.0766   0.1532");
+    printed("scale - baseline                 val       3    -0.2333   -0.6128    0.1461   0.1181   0.1532");
+    program("compare runs --json", 0);
+    printed("\"margin\":0.03,\"detect\":0,\"power\":0.8,\"question\":\"does it help?\",");
+    printed("{\"contrast\":\"ddl-1 - scale\",\"role\":\"secondary\",");
+    program("compare runs --contrast 'ddl-1 - scale'", 0); /* in the place of the protocol's */
+    printed("ddl-1 - scale                    val       3     0.2667   -0.0706    0.6039   0.0766   0.0766");
+    if (strstr(out, "question:"))
+        fail_msg("the protocol is printed with other contrasts:\n%s", out);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(is_read),
+        cmocka_unit_test(mistakes),
+        cmocka_unit_test(are_printed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
