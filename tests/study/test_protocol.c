@@ -158,12 +158,39 @@ static void are_printed(void **state)
         fail_msg("the protocol is printed with other contrasts:\n%s", out);
 }
 
+/* Each term of a contrast of a committed recipe is one of its models. */
+static void recipes(void **state)
+{
+    (void)state;
+    static const char *const paths[] = { "recipes/e0/shakespeare.yaml", "recipes/e1/decomposition.yaml" };
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
+        struct ddl_sweep sweep;
+        struct ddl_error err;
+        char text[8192];
+        assert_ok(ddl_sweep_open(&sweep, source_path(paths[i]), &err), err);
+        assert_true(ddl_sweep_protocol_is_set(&sweep.protocol));
+        snprintf(text, sizeof text, "%s\n%s", sweep.protocol.primary, sweep.protocol.secondary);
+        for (const char *at = text; *at;) {
+            size_t n = 0, found = 0;
+            while (at[n] && at[n] != '\n' && strncmp(at + n, " - ", 3) != 0)
+                n++;
+            for (size_t s = 0; s < sweep.n_settings; s++)
+                found += strlen(sweep.settings[s].name) == n && memcmp(sweep.settings[s].name, at, n) == 0;
+            if (found != 1)
+                fail_msg("%s: no model of the name at %s", paths[i], at);
+            at += n + (at[n] == '\n' ? 1 : at[n] ? 3 : 0);
+        }
+        ddl_sweep_close(&sweep);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(is_read),
         cmocka_unit_test(mistakes),
         cmocka_unit_test(are_printed),
+        cmocka_unit_test(recipes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
