@@ -152,8 +152,8 @@ struct ddl_train_plan {
     size_t bytes_params, bytes_grads, bytes_moments, bytes_workspace; /* memory, by what takes it */
     size_t bytes_exchange; /* buffers for the exchange with other ranks; 0 for one rank */
     size_t bytes_other;    /* program, libraries and their buffers, scratch, tables, pages of the shards */
-    size_t bytes_total;    /* predicted peak resident memory                                         */
-    size_t bytes_capacity; /* memory of the backend: the machine's or the device's                */
+    size_t bytes_total;    /* predicted peak resident memory; of a device with its own memory: there  */
+    size_t bytes_capacity; /* memory of the backend: the machine's, or what is free on the device    */
     double bytes_sent;     /* by a rank to the others, each step                                  */
 };
 /* The plan of a config that ddl_train_check accepts, into *out. Shards that can be opened are measured, not

@@ -152,7 +152,8 @@ struct ddl_ops {
     /* Numbers of a block of whole rows of logits with which the head's products run at the device's full
      * rate. NULL or 0: the head chooses blocks for a CPU, whose caches hold them. */
     size_t (*logit_block)(void *ctx);
-    /* Bytes of memory that the device has; SIZE_MAX if unknown. */
+    /* Bytes of memory that the machine has, or that other programs had left on the device when it was opened;
+     * SIZE_MAX if unknown. */
     size_t (*memory_capacity)(void *ctx);
 
     /* DDL_E_MEMORY if an op since the last call could not allocate memory, DDL_E_DEVICE if the device failed,

@@ -87,6 +87,14 @@ lost_device() {
     grep -q 'CUDA_ERROR_LAUNCH_FAILED (unspecified launch failure)' out || { cat out; fail "no message"; }
 }
 
+# A run that needs more memory than others leave on the device: the message has both sizes and the options with which it fits.
+too_little_memory() {
+    "$ddl" data synthetic reverse --sequences 200 --val-sequences 20 --overwrite --out tokens --quiet
+    set -- --size small --model baseline --train-data tokens --val-every 0 --batch 8 --steps 1 --warmup 1 --backend cuda
+    ! CUDA_SIM_MEMORY=9000000000 CUDA_SIM_BUSY=4000000000 simulated "$ddl" train "$@" --out run >out 2>&1 || fail "no error"
+    grep -q 'needs 5[.]. GiB of memory, backend cuda has 4[.]7 GiB free; it fits with --recompute block or --dtype bf16 or --batch 4; ' out || { cat out; fail "message"; }
+}
+
 check ops ops 0
 check ops_of_the_second_device ops 1
 check listed listed
@@ -95,6 +103,7 @@ check one_token one_token
 check transfers transfers
 check cublaslt cublaslt
 check channels channels
+check too_little_memory too_little_memory
 backend=cuda
 in=LD_LIBRARY_PATH=$driver
 # Without the simulated driver the machine may have a real one.

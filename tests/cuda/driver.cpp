@@ -9,7 +9,7 @@
  * upload from pinned memory is read then
  *   - calls without a current context, on freed memory, and on ranges outside of blocks are errors
  *
- * Environment: CUDA_SIM_DEVICES (1), CUDA_SIM_MEMORY (bytes of a device, 4 GiB), CUDA_SIM_VERSION (13000),
+ * Environment: CUDA_SIM_DEVICES (1), CUDA_SIM_MEMORY (bytes of a device, 4 GiB), CUDA_SIM_BUSY (of them in use by others), CUDA_SIM_VERSION (13000),
  * CUDA_SIM_CAPABILITY (90), CUDA_SIM_SEED (1), CUDA_SIM_FAIL (number of the launch that fails, from 1).
  */
 #include "driver.h"
@@ -313,6 +313,15 @@ DRIVER CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
 {
     *bytes = capacity();
     return is_device(device) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+}
+
+DRIVER CUresult cuMemGetInfo_v2(size_t *free, size_t *total)
+{
+    if (CUresult result = check())
+        return result;
+    *total = capacity();
+    *free = *total - std::min(*total, setting("CUDA_SIM_BUSY", 0));
+    return CUDA_SUCCESS;
 }
 
 DRIVER CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice device)

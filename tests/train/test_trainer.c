@@ -602,6 +602,7 @@ static void says_what_does_not_fit(void **state)
     assert_int_equal(ddl_train_run(&t, NULL, NULL, &err), DDL_E_MEMORY);
     assert_says(&err, "the run needs");
     assert_says(&err, "GiB of memory, backend cpu has");
+    assert_says(&err, "it does not fit with any --batch, --dtype and --recompute");
     assert_false(ddl_file_exists(t.out));
 }
 

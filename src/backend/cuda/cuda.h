@@ -41,7 +41,7 @@ struct cuda_device {
                                          CUDA_SHARED_BYTES */
     CUevent events[CUDA_EVENTS];      /* event e is in events[e % CUDA_EVENTS] */
     ddl_event recorded;               /* the newest event */
-    size_t memory;                    /* bytes of the device */
+    size_t memory, free_memory;       /* bytes of the device; free when it was opened */
     unsigned multiprocessors;
     float *scratch; /* partial sums: (cuda_blocks_of_sums, summed) */
     size_t summed;

@@ -157,6 +157,9 @@ static const char *prepare(struct cuda_device *d, CUresult *result)
         if ((*result = driver->event_create(&d->events[i], CU_EVENT_DISABLE_TIMING)))
             return "cuEventCreate";
     }
+    size_t total;
+    if ((*result = driver->context_memory(&d->free_memory, &total)))
+        return "cuMemGetInfo";
     /* Freed memory remains with the process: allocations of later passes are fast. */
     CUmemoryPool pool;
     uint64_t threshold = UINT64_MAX;
@@ -299,7 +302,7 @@ static size_t logit_block(void *ctx)
 static size_t memory_capacity(void *ctx)
 {
     const struct cuda_device *d = ctx;
-    return d->memory;
+    return d->free_memory;
 }
 
 static size_t q8_bytes(void *ctx, size_t rows, size_t width)

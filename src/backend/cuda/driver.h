@@ -63,6 +63,7 @@ enum { CU_MEMPOOL_ATTR_RELEASE_THRESHOLD = 4 };
     FN(context_retain,     "cuDevicePrimaryCtxRetain",    (CUcontext *context, CUdevice device)) \
     FN(context_release,    "cuDevicePrimaryCtxRelease_v2", (CUdevice device)) \
     FN(context_set,        "cuCtxSetCurrent",             (CUcontext context)) \
+    FN(context_memory,     "cuMemGetInfo_v2",             (size_t *free, size_t *total)) \
     FN(stream_create,      "cuStreamCreate",              (CUstream *stream, unsigned flags)) \
     FN(stream_destroy,     "cuStreamDestroy_v2",          (CUstream stream)) \
     FN(stream_wait,        "cuStreamSynchronize",         (CUstream stream)) \

@@ -104,18 +104,26 @@ static double tasks_bytes(const struct ddl_train_config *t)
                : 0;
 }
 
-static double other_bytes(const struct ddl_train_config *t)
+/* Of the host, besides what a backend with host memory has. */
+static double host_bytes(const struct ddl_train_config *t)
 {
     const struct ddl_share share = ddl_train_share(t, ddl_train_ranks(t) - 1); /* the largest */
     const double buffers = (double)(share.most * share.batch) * (double)t->seq;
     double bytes = BYTES_PROGRAM + (ddl_train_ranks(t) > 1 ? BYTES_MPI : 0) + 4 * 4 * buffers;
-    bytes += 4 * (double)t->seq * (double)ddl_config_rope_dims(&t->config);
     if (t->telemetry_every)
         bytes += (double)ddl_telemetry_bytes(&t->config, share.batch * t->seq);
     if (*t->tokenizer)
         bytes += BYTES_TOKENIZER_ENTRY * (double)t->config.vocab_size;
-    return bytes + data_bytes(t, (double)t->steps * (double)share.n * (double)t->seq) +
-           fmax(sample_bytes(t), tasks_bytes(t));
+    return bytes + data_bytes(t, (double)t->steps * (double)share.n * (double)t->seq);
+}
+
+/* What is on the backend besides a step's memory: rotary tables, samples, tasks. If that is the host's
+ * memory, the rest of the program too. */
+static double other_bytes(const struct ddl_train_config *t, bool host_memory)
+{
+    double bytes = 4 * (double)t->seq * (double)ddl_config_rope_dims(&t->config);
+    bytes += fmax(sample_bytes(t), tasks_bytes(t));
+    return host_memory ? bytes + host_bytes(t) : bytes;
 }
 
 /* What depends on the number of ranks: moments, and the exchange between them. Without the padding of the
@@ -168,7 +176,7 @@ ddl_status ddl_train_plan_on(const struct ddl_train_config *config, ddl_backend 
         status = plan_ranks(&t, (*backend)->ops->host_memory, out, err);
     if (status)
         return status;
-    out->bytes_other = (size_t)(other_bytes(&t) + (double)of_backend);
+    out->bytes_other = (size_t)(other_bytes(&t, (*backend)->ops->host_memory) + (double)of_backend);
     if (t.precision == DDL_PRECISION_BF16)
         out->bytes_params +=
             4 * out->params_total - ddl_config_weight_bytes(&t.config, DDL_PRECISION_BF16, NULL);

@@ -5,6 +5,7 @@
 #include "ddl/run.h"
 #include "model/params/flat.h"
 #include "model/files/model_io.h"
+#include "ops/ops.h"
 #include "train/config/freeze.h"
 #include "train/run/plan.h"
 
@@ -24,8 +25,60 @@ static struct ddl_optim_config optim_config(const struct ddl_train_config *t)
     return config;
 }
 
+/* Options that make a run fit into so many bytes. */
+struct memory_options {
+    bool bf16, block;
+    size_t batch; /* sequences of a micro-batch */
+};
+
+static bool fits(struct run *run, const struct memory_options *options, size_t capacity)
+{
+    struct ddl_train_config t = ddl_train_resolved(&run->config); /* with its global_batch */
+    struct ddl_train_plan plan;
+    t.batch = options->batch;
+    if (options->bf16)
+        t.precision = DDL_PRECISION_BF16;
+    if (options->block)
+        t.recompute = DDL_RECOMPUTE_BLOCK;
+    return !ddl_train_plan_on(&t, &run->backend, &plan, NULL) && plan.bytes_total <= capacity;
+}
+
+/* Halves the micro-batch of the options until the run fits. False if it never does. */
+static bool shrink(struct run *run, struct memory_options *options, size_t capacity)
+{
+    bool found = fits(run, options, capacity);
+    while (!found && options->batch > 1) {
+        options->batch /= 2;
+        found = fits(run, options, capacity);
+    }
+    return found;
+}
+
+/* Writes options with which the run fits: those that suffice alone, else recomputation and bfloat16 with the
+ * largest micro-batch that fits; nothing if none does. */
+static void name_options(struct run *run, size_t capacity, char *text, size_t size)
+{
+    const struct ddl_train_config *t = &run->config;
+    struct memory_options smaller = { .batch = t->batch };
+    struct memory_options all = { .bf16 = true, .block = true, .batch = t->batch };
+    const struct memory_options block = { .block = true, .batch = t->batch };
+    const struct memory_options bf16 = { .bf16 = true, .batch = t->batch };
+    size_t used = 0;
+    *text = '\0';
+    if (t->recompute != DDL_RECOMPUTE_BLOCK && fits(run, &block, capacity))
+        used += (size_t)snprintf(text, size, "--recompute block");
+    if (t->precision != DDL_PRECISION_BF16 && fits(run, &bf16, capacity))
+        used += (size_t)snprintf(text + used, size - used, "%s--dtype bf16", used ? " or " : "");
+    if (shrink(run, &smaller, capacity))
+        used +=
+            (size_t)snprintf(text + used, size - used, "%s--batch %zu", used ? " or " : "", smaller.batch);
+    if (!used && shrink(run, &all, capacity))
+        snprintf(text, size, "--recompute block --dtype bf16 --batch %zu", all.batch);
+}
+
 ddl_status trainer_check_memory(struct run *run, struct ddl_error *err)
 {
+    char options[96];
     struct ddl_train_plan *plan = &run->plan;
     size_t local = ddl_comm_local_size(run->config.comm);
     char ranks[64] = "";
@@ -34,11 +87,13 @@ ddl_status trainer_check_memory(struct run *run, struct ddl_error *err)
         return status;
     if (local > 1)
         snprintf(ranks, sizeof ranks, " for each of %zu ranks on this host", local);
+    name_options(run, plan->bytes_capacity / local, options, sizeof options);
     return ddl_error_set(
         err, DDL_E_MEMORY,
-        "the run needs %.1f GiB of memory%s, backend %s has %.1f GiB; --dry-run shows what needs it",
-        (double)plan->bytes_total / 0x1p30, ranks, run->config.backend,
-        (double)plan->bytes_capacity / 0x1p30);
+        "the run needs %.1f GiB of memory%s, backend %s has %.1f GiB%s; %s%s; --dry-run shows what needs it",
+        (double)plan->bytes_total / 0x1p30, ranks, run->config.backend, (double)plan->bytes_capacity / 0x1p30,
+        run->backend->ops->host_memory ? "" : " free",
+        *options ? "it fits with " : "it does not fit with any --batch, --dtype and --recompute", options);
 }
 
 /* Initial weights from init_from. Which model of a run they are from is noted in init_which, and so in the
