@@ -19,6 +19,8 @@ struct flags {
     struct ddl_inspect_config inspect;
     bool json, quiet;
     char html[PAGE_PATH];
+    char save_states[1024], save_sublayers[4096];
+    uint64_t save_every;
 };
 
 #define AT(field) offsetof(struct flags, field)
@@ -32,6 +34,12 @@ static const struct ddl_option rows[] = {
       "singular values over depth: use at least this many tokens, evenly spaced (0: none)" },
     MODEL_ROWS(struct flags),
     SEQ_ROW_OF(struct flags, inspect.seq),
+    { "save_states", DDL_OPTION_PATH, AT(save_states), sizeof((struct flags *)0)->save_states, 0, 0, NULL,
+      "FILE", "write the states after sublayers to this safetensors file" },
+    { "save_sublayers", DDL_OPTION_STRING, AT(save_sublayers), sizeof((struct flags *)0)->save_sublayers, 0,
+      0, NULL, "LIST", "sublayers of --save-states, such as 0.attn,3.mlp (empty: all)" },
+    { "save_every", DDL_OPTION_U64, AT(save_every), 0, 1, 9e15, NULL, "N",
+      "tokens of --save-states: one of every N" },
     { "json", DDL_OPTION_BOOL, AT(json), 0, 0, 0, NULL, NULL, "print JSON with every figure" },
     HTML_ROW(struct flags),
     { "quiet", DDL_OPTION_BOOL, AT(quiet), 0, 0, 0, NULL, NULL, "print nothing but errors and the result" },
@@ -40,7 +48,7 @@ static const struct ddl_option rows[] = {
 
 static struct flags initial(void)
 {
-    return (struct flags){ .model = MODEL_DEFAULTS, .inspect = ddl_inspect_defaults() };
+    return (struct flags){ .model = MODEL_DEFAULTS, .inspect = ddl_inspect_defaults(), .save_every = 1 };
 }
 
 static const void *defaults(void)
@@ -79,7 +87,9 @@ static ddl_status inspect_tokens(const struct flags *flags, const struct folder 
 static ddl_status inspect_prompt(const struct flags *flags, const struct folder *folder, ddl_inspection **out,
                                  struct ddl_error *err)
 {
-    const struct ddl_inspect_config config = { .spectrum_tokens = flags->inspect.spectrum_tokens };
+    const struct ddl_inspect_config config = { .spectrum_tokens = flags->inspect.spectrum_tokens,
+                                               .states_every = flags->inspect.states_every,
+                                               .states_of = flags->inspect.states_of };
     size_t context = ddl_model_config(folder->model)->block_size;
     ddl_status status = ddl_inspect_text(out, folder->model, folder->tokenizer, flags->prompt,
                                          strlen(flags->prompt), &config, err);
@@ -114,6 +124,10 @@ static int cmd_inspect(int argc, char **argv)
         status = check_flags(&flags, n, argv, &err);
     if (status)
         return report_error(&err);
+    if (*flags.save_states) {
+        flags.inspect.states_every = flags.save_every;
+        flags.inspect.states_of = flags.save_sublayers;
+    }
     catch_interrupts();
     exit_on_interrupt(true); /* nothing is written before the end */
     bool prompt = *flags.prompt != '\0';
@@ -133,6 +147,8 @@ static int cmd_inspect(int argc, char **argv)
         (flags.json ? print_inspection_json : print_inspection)(&inspected);
     if (!status && *flags.html)
         status = write_inspection_html(&inspected, flags.html, &err);
+    if (!status && *flags.save_states)
+        status = ddl_inspect_save_states(inspection, flags.save_states, &err);
     ddl_inspect_free(inspection);
     folder_close(&folder);
     return status ? report_error(&err) : EXIT_OK;

@@ -35,6 +35,8 @@ struct ddl_inspect_config {
                                  for all if there are fewer                                               */
     ddl_progress_fn *progress; /* in tokens; it can end the calls that read all tokens; NULL: none         */
     void *user;                /* for progress                                                             */
+    uint64_t states_every;     /* keep the states of each n-th token for ddl_inspect_save_states; 0: none  */
+    const char *states_of;     /* after these sublayers: "0.attn,3.mlp"; NULL, "": after all; borrowed     */
 };
 /* The model's context, 16384 tokens, 256 of them with singular values. */
 DDL_API struct ddl_inspect_config ddl_inspect_defaults(void);
@@ -210,6 +212,10 @@ DDL_API void ddl_inspect_behavior(const struct ddl_inspect_sublayer *sublayer, c
  * set. */
 DDL_API ddl_status ddl_inspect_freeze(const ddl_inspection *inspection, ddl_model *model, size_t s,
                                       struct ddl_force force, struct ddl_error *err);
+
+/* Writes the states that `in` has kept, as its configuration says, to the safetensors file `path`: for each
+ * sublayer "0.attn" (tokens, d, c), and tokens, positions and index, see docs/inspect.md. */
+DDL_API ddl_status ddl_inspect_save_states(const ddl_inspection *in, const char *path, struct ddl_error *err);
 
 #ifdef __cplusplus
 }

@@ -111,6 +111,8 @@ ddl_status ddl_inspect_create(ddl_inspection **out, ddl_model *model, const stru
         status = ddl_error_set(err, DDL_E_MEMORY, "inspect: out of memory for passes of %zu tokens",
                                in->config.batch * in->config.seq);
     if (!status)
+        status = saved_states_create(in, total, err);
+    if (!status)
         status = ddl_workspace_create(
             &in->ws, model,
             &(struct ddl_workspace_options){ .batch = in->config.batch, .tokens = in->config.seq }, err);
@@ -141,6 +143,7 @@ void ddl_inspect_free(ddl_inspection *in)
                        in->spectrum_scratch, in->result,     in->channel_rms,   in->by_position };
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
         ddl_mem_free(blocks[i]);
+    saved_states_free(&in->saved);
     ddl_workspace_free(in->ws);
     ddl_mem_free(in);
 }
@@ -182,6 +185,7 @@ ddl_status ddl_inspect_batch(ddl_inspection *in, const struct ddl_batch *batch, 
     for (size_t n = 0; n < rows && in->rows + n < DDL_INSPECT_EXACT; n++)
         in->first_tokens[in->rows + n] = batch->tokens[n];
     add_spectra(in, rows);
+    saved_states_end_pass(in);
     in->rows += rows;
     in->loss.sum += loss.sum;
     in->loss.n_targets += loss.n_targets;

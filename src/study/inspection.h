@@ -25,6 +25,15 @@ struct sublayer_sums {
     struct extremes highest, lowest;
 };
 
+/* The states after sublayers for every config.states_every-th token. */
+struct saved_states {
+    size_t *slot;                    /* (sublayers) its number among the chosen; SIZE_MAX: not chosen */
+    size_t n, tokens_most, n_tokens; /* sublayers chosen; tokens, at most and so far */
+    float *states;                   /* (n, tokens_most, d, c) */
+    int64_t *tokens, *positions,
+        *index; /* (tokens_most) id, position in its sequence, number from the first */
+};
+
 struct ddl_inspection {
     ddl_model *model;
     const struct ddl_config *k;
@@ -60,7 +69,17 @@ struct ddl_inspection {
     double *channel_rms;                 /* (n_sublayers, c)   */
     double *by_position;                 /* (n_sublayers, seq) */
     struct ddl_inspect_depth depth;
+    struct saved_states saved;
 };
+
+/* Allocates the memory of the states that config requests, of `total` tokens; nothing if it requests none.
+ * Free with saved_states_free, also after an error. */
+ddl_status saved_states_create(struct ddl_inspection *in, uint64_t total, struct ddl_error *err);
+void saved_states_free(struct saved_states *saved);
+/* Keeps the states of a pass after the sublayer, if it is chosen. */
+void saved_states_add(struct ddl_inspection *in, const struct ddl_sublayer_trace *trace);
+/* Keeps the tokens of the pass; in->rows is still that before it. */
+void saved_states_end_pass(struct ddl_inspection *in);
 
 /* Numbers of the tensors of a sublayer of which means are taken. */
 size_t inspection_means(const struct ddl_config *config, size_t layer, int sub);

@@ -207,6 +207,8 @@ void inspection_observe(void *user, const struct ddl_sublayer_trace *trace)
 {
     struct ddl_inspection *in = user;
     ddl_rows_copy(&in->copies, trace);
+    if (trace->after)
+        saved_states_add(in, trace);
     for (size_t r = 0; trace->after && r < trace->steps; r++)
         add_step(in, trace, r);
     in->at += trace->after ? trace->steps : 0;

@@ -23,6 +23,8 @@ static const struct {
     { "compare x --contrasts a", "did you mean '--contrast'?\n" },
     { "compare x --margn 3", "did you mean '--margin'?\n" },
     { "compare x --corection none", "did you mean '--correction'?\n" },
+    { "inspect x --save-state f", "did you mean '--save-states'?\n" },
+    { "inspect x --save-sublayer 0.mlp", "did you mean '--save-sublayers'?\n" },
     { "export x --ignore-extras", "did you mean '--ignore-extra'?\n" },
     { "verify x --jsn", "did you mean '--json'?\n" },
     { "help --pags", "did you mean '--pages'?\n" },
