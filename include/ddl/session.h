@@ -30,8 +30,9 @@ DDL_API extern const char *const ddl_cache_form_names[];
  * A call that fails leaves every length unchanged, and can be repeated.
  *
  * Logits of a step are the same to the bit for every subset of slots that is stepped together, whatever the
- * other slots hold. A prefill's depend on its own slot's tokens and, in their rounding, on how many tokens of
- * other slots share its passes. */
+ * other slots hold. In a session with `exact` this holds for prefills too, and they have the bits of steps.
+ * Otherwise a prefill's logits depend on its own slot's tokens and, in their rounding, on how they are
+ * divided into passes and on how many tokens of other slots share these. */
 typedef struct ddl_session ddl_session;
 
 /* Size of a session. */
@@ -39,6 +40,13 @@ struct ddl_session_options {
     size_t slots;             /* sequences at a time                                             */
     size_t tokens;            /* capacity of each slot: at most the model's context              */
     size_t rows;              /* tokens in one pass; longer prefills take several. 0: up to 512 */
+    bool exact;               /* a token has the same bits in whatever parts its slot's tokens are appended,
+                                 and whatever slots share its passes: these have at most
+                                 ddl_session_exact_rows tokens, and attention reads the keys and values of
+                                 a slot once for each token                                      */
+    size_t mark_every;        /* a slot can be cut at multiples of so many tokens, where the states that
+                                 convolutions read are kept; 0: at its end only. Models without causal
+                                 convolutions can be cut anywhere                                */
     enum ddl_cache_form form; /* of keys and values                                              */
     /* Called during prefills, several times in each pass, with the number of tokens in earlier passes of the
      * call and in all of them. A nonzero return value ends the call with DDL_E_INTERRUPTED. NULL: none. */
@@ -101,6 +109,16 @@ DDL_API ddl_status ddl_session_step(ddl_session *session, size_t n, const size_t
 /* Copies slot `from` to slot `to`, whose content is replaced. Both are independent afterwards. DDL_E_USAGE
  * for a slot that does not exist. */
 DDL_API ddl_status ddl_session_fork(ddl_session *session, size_t from, size_t to, struct ddl_error *err);
+/* The longest prefix, of at most n tokens, at which a slot can be cut: n for a model without causal
+ * convolutions, else the slot's length or a multiple of mark_every. 0 for a slot that does not exist. */
+DDL_API size_t ddl_session_prefix(const ddl_session *session, size_t slot, size_t n);
+/* Copies the first n tokens of slot `from` to slot `to`, whose content is replaced; from = to truncates the
+ * slot. Later tokens have the same bits as if slot `to` had been given these n tokens. DDL_E_USAGE for a slot
+ * that does not exist, or where ddl_session_prefix(session, from, n) is not n. */
+DDL_API ddl_status ddl_session_fork_prefix(ddl_session *session, size_t from, size_t to, size_t n,
+                                           struct ddl_error *err);
+/* Tokens of a pass at most in a session of `model` with `exact`. */
+DDL_API size_t ddl_session_exact_rows(const ddl_model *model);
 /* Empties a slot; an empty one stays empty. DDL_E_USAGE for a slot that does not exist. */
 DDL_API ddl_status ddl_session_reset(ddl_session *session, size_t slot, struct ddl_error *err);
 

@@ -10,10 +10,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DEFAULT_ROWS = 512 };
+enum { DEFAULT_ROWS = 512, DEFAULT_EXACT_ROWS = 64 };
 
 /* Two histories for each slot: 2 slot and 2 slot + 1. A call reads the current one and writes the other, so
- * that after an error the current one still belongs to the slot's length. */
+ * that after an error the current one still belongs to the slot's length. Behind those of all slots are the
+ * marks: histories at multiples of mark_every tokens. A mark within a slot's length belongs to its content,
+ * because every pass that reaches the mark's length writes it. */
 struct slot {
     size_t length;
     size_t current; /* 0 or 1 */
@@ -38,13 +40,19 @@ static struct ddl_workspace_options workspace_options(const struct ddl_session_o
     return (struct ddl_workspace_options){ .batch = o->rows, .tokens = 1 };
 }
 
+static size_t marks_of(const struct ddl_session_options *o)
+{
+    return o->mark_every ? o->tokens / o->mark_every : 0;
+}
+
 static struct ddl_cache_options cache_options(const struct ddl_session_options *o,
                                               enum ddl_precision precision)
 {
     return (struct ddl_cache_options){ .slots = o->slots,
-                                       .histories = 2 * o->slots,
+                                       .histories = o->slots * (2 + marks_of(o)),
                                        .tokens = o->tokens,
                                        .rows = o->rows,
+                                       .exact = o->exact,
                                        .bf16 = ddl_cache_is_bf16(precision, o->form) };
 }
 
@@ -62,9 +70,13 @@ static ddl_status complete(struct ddl_session_options *o, const struct ddl_confi
         return ddl_error_set(err, DDL_E_USAGE,
                              "session: tokens of a slot: expected 1 to %zu (the model's context), found %zu",
                              config->block_size, o->tokens);
+    if (marks_of(o) > INT32_MAX / o->slots - 2)
+        return ddl_error_set(err, DDL_E_USAGE, "session: mark_every: %zu is too small for %zu slots",
+                             o->mark_every, o->slots);
     if (o->rows == 0) {
-        size_t all = o->tokens < DEFAULT_ROWS / o->slots + 1 ? o->slots * o->tokens : DEFAULT_ROWS;
-        o->rows = all < DEFAULT_ROWS ? all : DEFAULT_ROWS;
+        size_t most = o->exact ? DEFAULT_EXACT_ROWS : DEFAULT_ROWS;
+        size_t all = o->tokens < most / o->slots + 1 ? o->slots * o->tokens : most;
+        o->rows = all < most ? all : most;
     }
     return DDL_OK;
 }
@@ -113,6 +125,8 @@ ddl_status ddl_session_create(ddl_session **out, ddl_model *model, const struct 
     struct ddl_session *session = ddl_mem_zalloc(sizeof *session);
     if (!session)
         return ddl_error_set(err, DDL_E_MEMORY, "session: out of memory");
+    if (o.exact && o.rows > ddl_model_step_rows(model))
+        o.rows = ddl_model_step_rows(model);
     session->model = model;
     session->options = o;
     status = allocate(session, err);
@@ -151,6 +165,25 @@ size_t ddl_session_capacity(const ddl_session *session)
 size_t ddl_session_length(const ddl_session *session, size_t slot)
 {
     return slot < session->options.slots ? session->slot[slot].length : 0;
+}
+
+size_t ddl_session_exact_rows(const ddl_model *model)
+{
+    return ddl_model_step_rows(model);
+}
+
+/* The history that is kept for a slot at n tokens, a multiple of mark_every. */
+static size_t mark_at(const struct ddl_session *s, size_t slot, size_t n)
+{
+    return 2 * s->options.slots + slot * marks_of(&s->options) + n / s->options.mark_every - 1;
+}
+
+size_t ddl_session_prefix(const ddl_session *session, size_t slot, size_t n)
+{
+    size_t length = ddl_session_length(session, slot), every = session->options.mark_every;
+    if (n >= length)
+        return length;
+    return !ddl_cache_has_histories(session->cache) ? n : every ? n - n % every : 0;
 }
 
 /* ---- checks ---- */
@@ -283,6 +316,28 @@ static struct ddl_decode_sequence add_rows(struct ddl_session *s, const struct d
     };
 }
 
+/* Tokens from token number `at` of the input to the next mark. */
+static size_t rows_to_mark(const struct ddl_session *s, const struct ddl_session_input *in, size_t at)
+{
+    size_t every = s->options.mark_every;
+    bool marked = every && ddl_cache_has_histories(s->cache);
+    return marked ? every - (s->slot[in->slot].length + at) % every : SIZE_MAX;
+}
+
+/* Keeps the histories of the sequences of a pass that have reached a mark. */
+static void mark(struct ddl_session *s, size_t n_sequences)
+{
+    size_t every = s->options.mark_every;
+    if (!every || !ddl_cache_has_histories(s->cache))
+        return;
+    for (size_t i = 0; i < n_sequences; i++) {
+        const struct ddl_decode_sequence *sequence = &s->sequences[i];
+        size_t length = sequence->past + sequence->rows;
+        if (length % every == 0)
+            ddl_cache_copy_histories(s->cache, sequence->to, mark_at(s, sequence->slot, length));
+    }
+}
+
 /* All tokens of the inputs, which are valid, in passes of at most max_rows; lengths are unchanged. */
 static ddl_status run_passes(struct ddl_session *s, const struct ddl_session_input *inputs, size_t n,
                              size_t max_rows, ddl_progress_fn *progress, struct ddl_error *err)
@@ -297,14 +352,20 @@ static ddl_status run_passes(struct ddl_session *s, const struct ddl_session_inp
         s->n_outputs = 0;
         while (i < n && row < max_rows) {
             size_t left = inputs[i].n - at, rows = left < max_rows - row ? left : max_rows - row;
+            size_t to_mark = rows_to_mark(s, &inputs[i], at);
+            rows = rows < to_mark ? rows : to_mark;
             s->sequences[n_sequences++] = add_rows(s, &inputs[i], at, rows, row);
             row += rows;
             at = rows < left ? at + rows : 0;
             i += rows == left;
+            if (at) /* a slot has one sequence in a pass */
+                break;
         }
         const struct ddl_decode_batch batch = { n_sequences, s->sequences, s->tokens, s->n_outputs,
                                                 s->outputs };
         status = ddl_model_decode_polled(s->model, s->ws, s->cache, &batch, &poll, err);
+        if (!status)
+            mark(s, n_sequences);
         poll.done += row;
     }
     return status;
@@ -351,21 +412,39 @@ ddl_status ddl_session_step(ddl_session *session, size_t n, const size_t *slots,
 
 /* ---- slots ---- */
 
-ddl_status ddl_session_fork(ddl_session *session, size_t from, size_t to, struct ddl_error *err)
+ddl_status ddl_session_fork_prefix(ddl_session *session, size_t from, size_t to, size_t n,
+                                   struct ddl_error *err)
 {
     ddl_status status = check_slot(session, from, err);
     if (!status)
         status = check_slot(session, to, err);
-    if (status || from == to)
+    if (status)
         return status;
+    if (ddl_session_prefix(session, from, n) != n)
+        return ddl_error_set(err, DDL_E_USAGE,
+                             "session: slot %zu holds %zu tokens: cannot be cut at %zu, but at %zu", from,
+                             session->slot[from].length, n, ddl_session_prefix(session, from, n));
     const struct slot *source = &session->slot[from];
+    if (from == to && n == source->length)
+        return DDL_OK;
     struct slot *target = &session->slot[to];
-    const struct ddl_decode_sequence sequence = { .slot = from,
-                                                  .past = source->length,
-                                                  .from = 2 * from + source->current };
-    ddl_cache_copy(session->cache, &sequence, to, 2 * to + target->current);
-    target->length = source->length;
+    bool marked = session->options.mark_every && ddl_cache_has_histories(session->cache);
+    size_t history =
+        n < source->length && n > 0 && marked ? mark_at(session, from, n) : 2 * from + source->current;
+    const struct ddl_decode_sequence sequence = { .slot = from, .past = n, .from = history };
+    if (n > 0)
+        ddl_cache_copy(session->cache, &sequence, to, 2 * to + target->current);
+    for (size_t k = 1; marked && from != to && k <= n / session->options.mark_every; k++) {
+        size_t at = k * session->options.mark_every;
+        ddl_cache_copy_histories(session->cache, mark_at(session, from, at), mark_at(session, to, at));
+    }
+    target->length = n;
     return DDL_OK;
+}
+
+ddl_status ddl_session_fork(ddl_session *session, size_t from, size_t to, struct ddl_error *err)
+{
+    return ddl_session_fork_prefix(session, from, to, ddl_session_length(session, from), err);
 }
 
 ddl_status ddl_session_reset(ddl_session *session, size_t slot, struct ddl_error *err)

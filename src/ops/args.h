@@ -124,7 +124,8 @@ struct embed_grad_args {
  * cache. Rows of a sequence are contiguous, in the order of its tokens. Sequence b is rows [first[b],
  * first[b + 1]); its slot holds past[b] tokens before them. An op that takes a `ragged` batch has B T = N
  * rows too (B = 1, T = N); B = 0: dense sequences of T rows each, all from position 0. The arrays are
- * backend memory. No two sequences of a batch may have the same slot. What changes from pass to pass with the
+ * backend memory. No two sequences of a batch may have the same slot, except for attention, which reads the
+ * cache only. What changes from pass to pass with the
  * same numbers of sequences and rows is in the arrays alone. */
 struct ddl_ragged {
     size_t B, N;

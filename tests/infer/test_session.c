@@ -821,6 +821,140 @@ static void steps_differ_in_memory_only(void **state)
     }
 }
 
+/* ---- the same bits in every combination of parts, slots, forks and cuts ---- */
+
+enum { MARK = 8, PARTS_SLOTS = 6 };
+
+static ddl_session *marked_session(ddl_model *model)
+{
+    ddl_session *session;
+    struct ddl_error err;
+    assert_ok(
+        ddl_session_create(&session, model,
+                           &(struct ddl_session_options){
+                               .slots = PARTS_SLOTS, .tokens = CONTEXT, .exact = true, .mark_every = MARK },
+                           &err),
+        err);
+    return session;
+}
+
+/* Appends up to 12 tokens to slots that have space, in one call, and compares all logits with those of the
+ * texts' tokens appended one by one. Slot s has text text[s]; by_steps: (PARTS_SLOTS, CONTEXT, V). */
+static void append_parts(ddl_session *session, const float *by_steps, const size_t *text, uint64_t round,
+                         const char *what)
+{
+    static float logits[PARTS_SLOTS][12 * V];
+    int32_t tokens[PARTS_SLOTS][12];
+    struct ddl_session_input inputs[PARTS_SLOTS];
+    struct ddl_error err;
+    size_t n = 0, start[PARTS_SLOTS];
+    for (size_t i = 0; i < PARTS_SLOTS; i++) {
+        size_t s = (i + (size_t)round) % PARTS_SLOTS, length = ddl_session_length(session, s);
+        size_t rows = 1 + (size_t)ddl_rng_below(3, round * 64 + s, 12);
+        rows = ddl_rng_below(4, round * 64 + s, 3) ? rows : 1;
+        if (length == CONTEXT || ddl_rng_below(5, round * 64 + s, 4) == 0)
+            continue;
+        rows = rows < CONTEXT - length ? rows : CONTEXT - length;
+        for (size_t t = 0; t < rows; t++)
+            tokens[n][t] = token(text[s], length + t);
+        start[n] = length;
+        inputs[n] = (struct ddl_session_input){
+            .slot = s, .n = rows, .tokens = tokens[n], .n_logits = rows, .logits = logits[n]
+        };
+        n++;
+    }
+    if (n)
+        assert_ok(ddl_session_prefill(session, inputs, n, &err), err);
+    for (size_t i = 0; i < n; i++) {
+        const float *expected = by_steps + (text[inputs[i].slot] * CONTEXT + start[i]) * V;
+        if (memcmp(logits[i], expected, inputs[i].n * V * sizeof *expected) != 0)
+            fail_msg("%s: slot %zu, tokens %zu to %zu, round %d: differ from single steps by %g", what,
+                     inputs[i].slot, start[i], start[i] + inputs[i].n, (int)round,
+                     relative_error(inputs[i].n * V, logits[i], expected));
+    }
+}
+
+/* Between calls, random slots are cut, or replaced by a prefix of another one. */
+static void check_parts(ddl_model *model, const char *what)
+{
+    float *by_steps = malloc(PARTS_SLOTS * CONTEXT * V * sizeof *by_steps);
+    ddl_session *session = session_of(model, PARTS_SLOTS, 1);
+    size_t text[PARTS_SLOTS], cuts = 0;
+    struct ddl_error err;
+    for (size_t i = 0; i < PARTS_SLOTS * CONTEXT; i++) {
+        int32_t id = token(i / CONTEXT, i % CONTEXT);
+        assert_ok(ddl_session_step(session, 1, &(size_t){ i / CONTEXT }, &id, by_steps + i * V, &err), err);
+    }
+    ddl_session_free(session);
+    session = marked_session(model);
+    for (size_t s = 0; s < PARTS_SLOTS; s++)
+        text[s] = s;
+    for (uint64_t round = 0; round < 60; round++) {
+        append_parts(session, by_steps, text, round, what);
+        size_t from = (size_t)ddl_rng_below(6, round, PARTS_SLOTS);
+        size_t to = round % 3 ? from : (size_t)ddl_rng_below(7, round, PARTS_SLOTS);
+        size_t wanted = (size_t)ddl_rng_below(8, round, CONTEXT + 1);
+        size_t n = ddl_session_prefix(session, from, wanted);
+        assert_true(n <= wanted && n <= ddl_session_length(session, from));
+        if (round % 2)
+            continue;
+        assert_ok(ddl_session_fork_prefix(session, from, to, n, &err), err);
+        assert_int_equal(ddl_session_length(session, to), n);
+        text[to] = text[from];
+        cuts += n > 0 && n < wanted;
+    }
+    assert_true(cuts > 2);
+    ddl_session_free(session);
+    free(by_steps);
+}
+
+static void parts_and_cuts_have_the_same_bits(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < PRESETS * PRECISIONS; i++) {
+        struct ddl_config config = config_of(presets[i / PRECISIONS]);
+        for (size_t b = 0; b < 3; b++) {
+            ddl_backend *backend = backend_of(b ? "cpu" : "ref", b);
+            char what[128];
+            ddl_model *model = model_of(&config, (enum ddl_precision)(i % PRECISIONS), backend);
+            snprintf(what, sizeof what, "%s, %s, %s", presets[i / PRECISIONS],
+                     ddl_precision_names[i % PRECISIONS], ddl_backend_description(backend));
+            check_parts(model, what);
+            ddl_model_free(model);
+            ddl_backend_free(backend);
+        }
+    }
+}
+
+static void cuts_are_checked(void **state)
+{
+    (void)state;
+    ddl_backend *backend = backend_of("cpu", 1);
+    struct ddl_config config = config_of("ddl-tc-ec");
+    ddl_model *model = model_of(&config, DDL_PRECISION_F32, backend);
+    ddl_session *session = marked_session(model), *plain = session_of(model, 2, 16);
+    struct ddl_error err;
+    float logits[V];
+    prefill(session, 0, 1, 21, logits);
+    prefill(plain, 0, 1, 21, logits);
+    assert_int_equal(ddl_session_prefix(session, 0, 40), 21);
+    assert_int_equal(ddl_session_prefix(session, 0, 20), 16);
+    assert_int_equal(ddl_session_prefix(session, 0, 7), 0);
+    assert_int_equal(ddl_session_prefix(session, 9, 7), 0);
+    assert_int_equal(ddl_session_prefix(plain, 0, 20), 0);
+    assert_int_equal(ddl_session_fork_prefix(session, 0, 1, 17, &err), DDL_E_USAGE);
+    assert_says(&err, "slot 0 holds 21 tokens: cannot be cut at 17, but at 16");
+    assert_int_equal(ddl_session_fork_prefix(session, 0, 1, 22, &err), DDL_E_USAGE);
+    assert_int_equal(ddl_session_fork_prefix(session, 0, 9, 8, &err), DDL_E_USAGE);
+    assert_int_equal(ddl_session_length(session, 1), 0);
+    assert_ok(ddl_session_fork_prefix(session, 0, 0, 0, &err), err);
+    assert_int_equal(ddl_session_length(session, 0), 0);
+    ddl_session_free(session);
+    ddl_session_free(plain);
+    ddl_model_free(model);
+    ddl_backend_free(backend);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -828,6 +962,8 @@ int main(void)
         cmocka_unit_test(other_slots_change_nothing_in_wide_models),
         cmocka_unit_test(ragged_prefill_is_the_forward_pass),
         cmocka_unit_test(forks_and_resets),
+        cmocka_unit_test(parts_and_cuts_have_the_same_bits),
+        cmocka_unit_test(cuts_are_checked),
         cmocka_unit_test(choices_are_scored_by_forks),
         cmocka_unit_test(choices_of_the_last_token),
         cmocka_unit_test(a_retry_appends_once),

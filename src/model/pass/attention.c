@@ -176,7 +176,7 @@ static void attend(const struct pass *p, size_t layer, struct operand ctx)
                                    .T = p->T,
                                    .H = k->n_heads,
                                    .h = k->head_dim,
-                                   .ragged = p->ragged,
+                                   .ragged = p->queries,
                                    .scale = (float)(1 / sqrt((double)k->head_dim)),
                                    .q = acts->qn.value,
                                    .q16 = acts->qn.bf16,

@@ -23,10 +23,11 @@ static size_t most_sequences(const struct ddl_cache_options *o)
     return o->slots < o->rows ? o->slots : o->rows;
 }
 
-/* Integers of a pass: five arrays by sequence and two by row of struct ddl_ragged, and the head's rows. */
+/* Integers of a pass: five arrays by sequence and two by row of struct ddl_ragged, two by row of its exact
+ * form, and the head's rows. */
 static size_t count_integers(const struct ddl_cache_options *o)
 {
-    return 5 * most_sequences(o) + 1 + 3 * o->rows;
+    return 5 * most_sequences(o) + 1 + 3 * o->rows + (o->exact ? 2 * o->rows + 1 : 0);
 }
 
 /* Places the arrays in `integers`. */
@@ -47,6 +48,15 @@ static void place_integers(struct ddl_cache *cache)
                                          .from = from,
                                          .to = to };
     cache->outputs = sequence + o->rows;
+    if (!o->exact)
+        return;
+    int32_t *numbers = sequence + o->rows, *slots = numbers + o->rows + 1;
+    cache->queries = cache->ragged;
+    cache->queries.max_rows = 1;
+    cache->queries.sequence = cache->queries.first = numbers;
+    cache->queries.past = position;
+    cache->queries.slot = cache->queries.from = cache->queries.to = slots;
+    cache->outputs = slots + o->rows;
 }
 
 static void take_layer(const struct ddl_cache *cache, struct cache_layer *layer, struct ddl_arena *arena,
@@ -175,6 +185,22 @@ static void copy_history(const struct ddl_backend *backend, const struct history
     copy_floats(backend, h->rows + from * n, h->rows + to * n, n);
 }
 
+bool ddl_cache_has_histories(const ddl_cache *cache)
+{
+    return cache->readout.keep || cache->embed.keep;
+}
+
+void ddl_cache_copy_histories(ddl_cache *cache, size_t from, size_t to)
+{
+    const struct ddl_backend *backend = cache->model->backend;
+    for (size_t l = 0; l < cache->model->config.n_layers; l++) {
+        for (int sub = 0; sub < 2; sub++)
+            copy_history(backend, &cache->layer[l].compress[sub], from, to);
+    }
+    copy_history(backend, &cache->readout, from, to);
+    copy_history(backend, &cache->embed, from, to);
+}
+
 void ddl_cache_copy(ddl_cache *cache, const struct ddl_decode_sequence *source, size_t slot, size_t to)
 {
     const struct ddl_config *k = &cache->model->config;
@@ -191,9 +217,6 @@ void ddl_cache_copy(ddl_cache *cache, const struct ddl_decode_sequence *source, 
             copy_floats(backend, layer->k + from, layer->k + at, n);
             copy_floats(backend, layer->v + from, layer->v + at, n);
         }
-        for (int sub = 0; sub < 2; sub++)
-            copy_history(backend, &layer->compress[sub], source->from, to);
     }
-    copy_history(backend, &cache->readout, source->from, to);
-    copy_history(backend, &cache->embed, source->from, to);
+    ddl_cache_copy_histories(cache, source->from, to);
 }

@@ -24,10 +24,11 @@ struct ddl_cache {
     struct rope rope;   /* (options.tokens) positions */
     /* The arrays of every pass, each with its largest size, so that the ops of two passes with the same
      * numbers of sequences and rows have the same arguments. */
-    int32_t *integers;        /* all of them */
-    struct ddl_ragged ragged; /* the first ones; B and N are 0 */
-    int32_t *outputs;         /* (options.rows) the head's: rows of the outputs */
-    float *scores;            /* (DDL_SCORES, options.rows) of the head         */
+    int32_t *integers;         /* all of them */
+    struct ddl_ragged ragged;  /* the first ones; B and N are 0 */
+    struct ddl_ragged queries; /* exact: each row as a sequence; B and N are 0 */
+    int32_t *outputs;          /* (options.rows) the head's: rows of the outputs */
+    float *scores;             /* (DDL_SCORES, options.rows) of the head         */
     struct history embed, readout;
     struct cache_layer *layer;  /* (n_layers), host memory */
     struct ddl_uploads uploads; /* of `integers`, and of a pass's tokens */

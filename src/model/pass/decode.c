@@ -11,6 +11,28 @@
 
 #include <string.h>
 
+/* Rows of the batch as sequences, see ddl_cache_options.exact; their arrays at `host`. */
+static void write_queries(const struct ddl_cache *cache, const struct ddl_decode_batch *batch, int32_t *host)
+{
+    int32_t *numbers = host + (cache->queries.first - cache->integers), n = 0;
+    int32_t *slots = host + (cache->queries.slot - cache->integers);
+    for (size_t b = 0; b < batch->n_sequences; b++) {
+        for (size_t t = 0; t < batch->sequences[b].rows; t++) {
+            numbers[n] = n;
+            slots[n++] = (int32_t)batch->sequences[b].slot;
+        }
+    }
+    numbers[n] = n;
+}
+
+/* The ragged batch that attention reads, for the batch `ragged`. */
+static struct ddl_ragged queries_of(const struct ddl_cache *cache, const struct ddl_ragged *ragged)
+{
+    struct ddl_ragged queries = cache->queries;
+    queries.B = queries.N = ragged->N;
+    return cache->options.exact ? queries : *ragged;
+}
+
 /* Sizes of the batch, and its arrays in the cache's integers, the rows of its outputs last; its tokens go to
  * `tokens`. All are written in pinned host memory and uploaded from there. */
 static struct ddl_ragged upload_ragged(struct ddl_cache *cache, const struct ddl_decode_batch *batch,
@@ -39,10 +61,14 @@ static struct ddl_ragged upload_ragged(struct ddl_cache *cache, const struct ddl
         r.max_rows = s->rows > r.max_rows ? s->rows : r.max_rows;
     }
     first[r.B] = (int32_t)r.N;
+    if (cache->options.exact)
+        write_queries(cache, batch, host);
     int32_t *outputs = host + (cache->outputs - base);
     for (size_t i = 0; i < batch->n_outputs; i++)
         outputs[i] = (int32_t)batch->outputs[i].row;
-    const int32_t *end = batch->n_outputs ? cache->outputs + batch->n_outputs : r.sequence + r.N;
+    const int32_t *end = batch->n_outputs       ? cache->outputs + batch->n_outputs
+                         : cache->options.exact ? cache->queries.slot + r.N
+                                                : r.sequence + r.N;
     size_t n = (size_t)(end - base);
     ddl_uploads_send(&cache->uploads, backend, cache->integers, host, n * sizeof *host);
     memcpy(host + n, batch->tokens, r.N * sizeof *host);
@@ -69,6 +95,7 @@ ddl_status ddl_model_decode(ddl_model *model, ddl_workspace *ws, ddl_cache *cach
                       .ctx = model->backend->ctx,
                       .ragged = upload_ragged(cache, batch, ws->tokens),
                       .B = 1 };
+    p.queries = queries_of(cache, &p.ragged);
     p.N = p.T = p.ragged.N;
     ws->trace_rows = p.N;
     precision_refresh(model);

@@ -11,6 +11,8 @@ struct ddl_cache_options {
     size_t tokens;    /* positions of a slot */
     size_t rows;      /* of a pass */
     bool bf16;        /* keys and values */
+    bool exact; /* attention computes each row by itself, as in a pass of single tokens, so that its bits
+                   do not depend on the rows of its sequence in the pass */
 };
 typedef struct ddl_cache ddl_cache;
 
@@ -27,6 +29,10 @@ struct ddl_decode_sequence {
 };
 /* Copies a slot of source->past tokens, and history source->from, to slot `slot` and history `to`. */
 void ddl_cache_copy(ddl_cache *cache, const struct ddl_decode_sequence *source, size_t slot, size_t to);
+/* Copies history `from` of every convolution to history `to`. */
+void ddl_cache_copy_histories(ddl_cache *cache, size_t from, size_t to);
+/* Whether the model has causal convolutions: otherwise histories are empty. */
+bool ddl_cache_has_histories(const ddl_cache *cache);
 
 /* What is wanted of one row of a pass. All arrays are host memory. */
 struct ddl_decode_output {

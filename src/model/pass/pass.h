@@ -40,8 +40,9 @@ struct pass {
     const struct ddl_config *config;
     const struct ddl_ops *ops;
     void *ctx;
-    size_t B, T, N;           /* N = B T */
-    struct ddl_ragged ragged; /* with a cache; then B = 1, T = N */
+    size_t B, T, N;            /* N = B T */
+    struct ddl_ragged ragged;  /* with a cache; then B = 1, T = N */
+    struct ddl_ragged queries; /* the same for attention, see ddl_cache_options.exact */
 };
 
 /* Copies n floats from src to dst. */
