@@ -62,8 +62,9 @@ enum ddl_finish {
     DDL_FINISH_STOP,      /* a stop string or a stop id                            */
     DDL_FINISH_CONTEXT,   /* the model's context is full                           */
     DDL_FINISH_CANCELLED, /* the callback returned non-zero, or it was cancelled   */
+    DDL_FINISH_FAILED,    /* its logits are not finite (ddl/engine.h)              */
 };
-/* "length", "end", "stop", "context", "cancelled": the name of a `finish` of enum ddl_finish. */
+/* "length", "end", "stop", "context", "cancelled", "failed": the name of a `finish` of enum ddl_finish. */
 DDL_API const char *ddl_finish_name(int finish);
 
 /* Receives the text of a sequence (a number below n) in pieces of `size` bytes: whole UTF-8 characters, and

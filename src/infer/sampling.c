@@ -38,8 +38,8 @@ struct ddl_sampling ddl_sampling_defaults(void)
 
 const char *ddl_finish_name(int finish)
 {
-    static const char *const names[] = { "length", "end", "stop", "context", "cancelled" };
-    return finish >= 0 && finish <= DDL_FINISH_CANCELLED ? names[finish] : "unknown";
+    static const char *const names[] = { "length", "end", "stop", "context", "cancelled", "failed" };
+    return finish >= 0 && finish <= DDL_FINISH_FAILED ? names[finish] : "unknown";
 }
 
 static ddl_status check_token(const char *what, size_t i, int32_t token, size_t n_tokens,

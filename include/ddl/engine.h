@@ -1,0 +1,95 @@
+/* An engine: many requests to one model, decoded together, each as if it were alone. */
+#ifndef DDL_ENGINE_H
+#define DDL_ENGINE_H
+
+#include "ddl/generation.h"
+#include "ddl/model.h"
+#include "ddl/session.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Requests that run, and the texts of earlier ones. The tokens of a request depend on its prompt and sampling
+ * alone: on no other request, on no earlier one, and not on when it was added. To be used by one thread at a
+ * time; ddl_generation_cancel may be called by any. */
+typedef struct ddl_engine ddl_engine;
+/* One request of an engine. */
+typedef struct ddl_generation ddl_generation;
+
+/* Size of an engine. */
+struct ddl_engine_options {
+    size_t slots;  /* requests that run at a time                                                 */
+    size_t cached; /* further slots, which keep the tokens of requests that have ended; the least recently
+                      used one is replaced                                                        */
+    size_t tokens; /* capacity of each slot, prompt and new tokens: at most the model's context   */
+    size_t rows; /* tokens in one pass, at most ddl_session_exact_rows(model). 0: the default, 64 or fewer */
+    enum ddl_cache_form form; /* of keys and values */
+};
+/* Creates an engine. All memory but that of single requests is allocated here. `model` and `tokenizer`
+ * are borrowed; `options` is copied. DDL_E_USAGE for sizes that ddl_session_create rejects, DDL_E_FORMAT for
+ * a tokenizer with more tokens than the model, DDL_E_MEMORY. *out is NULL after an error. */
+DDL_API ddl_status ddl_engine_create(ddl_engine **out, ddl_model *model, const ddl_tokenizer *tokenizer,
+                                     const struct ddl_engine_options *options, struct ddl_error *err);
+DDL_API void ddl_engine_free(ddl_engine *engine); /* `engine` after its generations; NULL is allowed */
+/* Bytes of memory that an engine allocates for a model of this config and precision with these options,
+ * without creating it; the backend's own scratch is not included. SIZE_MAX: out of range. */
+DDL_API size_t ddl_engine_bytes(const struct ddl_config *config, enum ddl_precision precision,
+                                const struct ddl_engine_options *options);
+DDL_API size_t ddl_engine_running(const ddl_engine *engine); /* requests of `engine` that have not ended */
+
+/* What to generate. */
+struct ddl_engine_request {
+    const int32_t *prompt;               /* (n_prompt), copied                                     */
+    size_t n_prompt;                     /* at least 1, at most the capacity of a slot             */
+    const struct ddl_sampling *sampling; /* copied; its arrays are borrowed until the request ends */
+    ddl_text_fn *text; /* receives the text during passes, with sampling->sequence; returning
+                          non-zero ends this request. May be NULL                */
+    void *user;        /* for text                                               */
+};
+/* Adds a request, which the next passes compute, and sets *out, which the caller frees before `engine`. The
+ * request takes the slot that has the longest common prefix, or a copy of it. DDL_E_USAGE where
+ * ddl_engine_running is the number of slots, and for a prompt or sampling out of range; DDL_E_MEMORY. *out is
+ * NULL after an error. */
+DDL_API ddl_status ddl_engine_add(ddl_engine *engine, const struct ddl_engine_request *request,
+                                  ddl_generation **out, struct ddl_error *err);
+
+/* What a pass has computed. */
+struct ddl_engine_progress {
+    size_t prompt_tokens; /* tokens of prompts                     */
+    size_t new_tokens;    /* tokens chosen                         */
+    size_t running;       /* requests that have not ended after it */
+};
+/* Computes at most `rows` tokens of the requests of `engine` together (with causal convolutions in two or
+ * three parts, where a slot reaches a multiple of 64 tokens): the next token of the running texts, then parts
+ * of prompts, the oldest first, for which a quarter of the rows is kept free. Without requests it does
+ * nothing. Requests that were cancelled end first. A request whose logits are not finite ends alone
+ * (ddl_generation_error). An error of the pass itself (DDL_E_DEVICE, DDL_E_MEMORY) leaves every request as it
+ * was. progress may be NULL. */
+DDL_API ddl_status ddl_engine_pass(ddl_engine *engine, struct ddl_engine_progress *progress,
+                                   struct ddl_error *err);
+
+/* How far a request is. */
+struct ddl_generation_state {
+    size_t prompt_tokens; /* of the prompt                                                                */
+    size_t prompt_done;   /* of them, those that are computed or reused                                   */
+    size_t reused;        /* of them, those whose keys and values an earlier request left                 */
+    size_t tokens;        /* new tokens, without a final <|endoftext|> or stop id                         */
+    int finish;           /* enum ddl_finish, or -1 before the end                                        */
+};
+/* The state of `generation` into *out. */
+DDL_API void ddl_generation_get(const ddl_generation *generation, struct ddl_generation_state *out);
+/* The tokens of `generation` chosen so far, *n of them, a final <|endoftext|> or stop id included; borrowed,
+ * valid until the next pass. */
+DDL_API const int32_t *ddl_generation_ids(const ddl_generation *generation, size_t *n);
+/* Why the request of `generation` failed (its finish is then DDL_FINISH_FAILED), or NULL. */
+DDL_API const struct ddl_error *ddl_generation_error(const ddl_generation *generation);
+/* Lets the request of `generation` end at the start of the next pass. Any thread may call it. */
+DDL_API void ddl_generation_cancel(ddl_generation *generation);
+/* Frees `generation`, and its slot where it has not ended. NULL is allowed. */
+DDL_API void ddl_generation_free(ddl_generation *generation);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

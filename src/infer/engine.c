@@ -1,0 +1,391 @@
+/* The engine: which slot a request takes, and what each pass computes. */
+#include "ddl/engine.h"
+
+#include "base/mem.h"
+#include "infer/generation.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Tokens between the lengths at which a slot of a model with causal convolutions can be cut. */
+enum { MARK_EVERY = 64, PROMPT_SHARE = 4 };
+
+struct ddl_generation {
+    ddl_engine *engine; /* NULL: ended */
+    struct generation g;
+    atomic_bool cancelled;
+    size_t slot, n_prompt, done, reused; /* done: tokens of the prompt in the slot */
+    int32_t *ids;                        /* (max_tokens or fewer) chosen */
+    bool failed;
+    struct ddl_error error;
+};
+
+/* What is known of a session's slot. */
+struct slot {
+    int32_t *ids; /* (tokens) prompt and new tokens; the session holds the first ones */
+    size_t n;
+    uint64_t used; /* number of the last use, 0: never */
+    bool running;
+};
+
+struct ddl_engine {
+    ddl_model *model;
+    const ddl_tokenizer *tokenizer;
+    struct ddl_engine_options options; /* rows: of the session */
+    size_t V, n_slots;
+    ddl_session *session;
+    struct slot *slot;                /* (n_slots) */
+    int32_t *ids;                     /* (n_slots, tokens) */
+    ddl_generation **running;         /* (slots) the oldest first; n_running of them */
+    struct ddl_session_input *inputs; /* (slots) of a pass, and the request of each */
+    ddl_generation **inputs_of;       /* (slots) */
+    float *logits;                    /* (slots, V) */
+    int32_t *heap;                    /* (V) */
+    size_t n_running, turn;           /* turn: where the next pass begins among running texts */
+    uint64_t uses;
+};
+
+static struct ddl_session_options session_options(const struct ddl_engine_options *o)
+{
+    return (struct ddl_session_options){ .slots = o->slots + o->cached,
+                                         .tokens = o->tokens,
+                                         .rows = o->rows,
+                                         .exact = true,
+                                         .mark_every = MARK_EVERY,
+                                         .form = o->form };
+}
+
+size_t ddl_engine_bytes(const struct ddl_config *config, enum ddl_precision precision,
+                        const struct ddl_engine_options *options)
+{
+    const struct ddl_session_options session = session_options(options);
+    size_t bytes = ddl_session_bytes(config, precision, &session), logits, ids;
+    bool fits = bytes < SIZE_MAX && options->slots > 0 &&
+                ddl_size_mul(options->slots + 1, config->vocab_size * sizeof(float), &logits) &&
+                ddl_size_mul(session.slots, options->tokens * sizeof(int32_t), &ids) &&
+                ddl_size_add(bytes, logits, &bytes) && ddl_size_add(bytes, ids, &bytes);
+    return fits ? bytes : SIZE_MAX;
+}
+
+static ddl_status allocate(ddl_engine *e, struct ddl_error *err)
+{
+    struct ddl_engine_options *o = &e->options;
+    const struct ddl_session_options session = session_options(o);
+    size_t logits, ids;
+    if (o->slots == 0)
+        return ddl_error_set(err, DDL_E_USAGE, "engine: slots: expected 1 or more, found 0");
+    ddl_status status = ddl_session_create(&e->session, e->model, &session, err);
+    if (status)
+        return status;
+    e->n_slots = session.slots;
+    if (ddl_size_mul(o->slots * sizeof *e->logits, e->V, &logits) &&
+        ddl_size_mul(e->n_slots * sizeof *e->ids, o->tokens, &ids)) {
+        e->logits = ddl_mem_alloc(logits);
+        e->ids = ddl_mem_alloc(ids);
+    }
+    e->slot = calloc(e->n_slots, sizeof *e->slot);
+    e->running = calloc(o->slots, sizeof(ddl_generation *));
+    e->inputs = calloc(o->slots, sizeof *e->inputs);
+    e->inputs_of = calloc(o->slots, sizeof(ddl_generation *));
+    e->heap = ddl_mem_alloc(e->V * sizeof *e->heap);
+    if (!e->logits || !e->ids || !e->slot || !e->running || !e->inputs || !e->inputs_of || !e->heap)
+        return ddl_error_set(err, DDL_E_MEMORY, "engine: out of memory for %zu slots", e->n_slots);
+    for (size_t s = 0; s < e->n_slots; s++)
+        e->slot[s].ids = e->ids + s * o->tokens;
+    size_t most = ddl_session_exact_rows(e->model);
+    o->rows = o->rows == 0 ? 64 : o->rows;
+    o->rows = o->rows < most ? o->rows : most;
+    return DDL_OK;
+}
+
+ddl_status ddl_engine_create(ddl_engine **out, ddl_model *model, const ddl_tokenizer *tokenizer,
+                             const struct ddl_engine_options *options, struct ddl_error *err)
+{
+    size_t V = ddl_model_config(model)->vocab_size, known = ddl_tokenizer_vocab_size(tokenizer);
+    *out = NULL;
+    if (known > V)
+        return ddl_error_set(err, DDL_E_FORMAT, "the tokenizer has %zu tokens, the model's vocabulary %zu",
+                             known, V);
+    ddl_engine *e = ddl_mem_zalloc(sizeof *e);
+    if (!e)
+        return ddl_error_set(err, DDL_E_MEMORY, "engine: out of memory");
+    e->model = model;
+    e->tokenizer = tokenizer;
+    e->options = *options;
+    e->V = V;
+    ddl_status status = allocate(e, err);
+    if (status) {
+        ddl_engine_free(e);
+        return status;
+    }
+    *out = e;
+    return DDL_OK;
+}
+
+void ddl_engine_free(ddl_engine *engine)
+{
+    if (!engine)
+        return;
+    ddl_session_free(engine->session);
+    free(engine->slot);
+    free(engine->running);
+    free(engine->inputs);
+    free(engine->inputs_of);
+    ddl_mem_free(engine->logits);
+    ddl_mem_free(engine->ids);
+    ddl_mem_free(engine->heap);
+    ddl_mem_free(engine);
+}
+
+size_t ddl_engine_running(const ddl_engine *engine)
+{
+    return engine->n_running;
+}
+
+/* ---- slots ---- */
+
+/* Tokens of the prompt that slot s holds and can be cut at; the last one is left to be computed. */
+static size_t reusable(const ddl_engine *e, size_t s, const int32_t *prompt, size_t n)
+{
+    size_t most = ddl_session_length(e->session, s), same = 0;
+    while (same < most && same + 1 < n && e->slot[s].ids[same] == prompt[same])
+        same++;
+    return ddl_session_prefix(e->session, s, same);
+}
+
+/* The slot that was not used for the longest time and does not run, other than `except`; n_slots: none. */
+static size_t oldest_slot(const ddl_engine *e, size_t except)
+{
+    size_t best = e->n_slots;
+    for (size_t s = 0; s < e->n_slots; s++) {
+        if (s != except && !e->slot[s].running &&
+            (best == e->n_slots || e->slot[s].used < e->slot[best].used))
+            best = s;
+    }
+    return best;
+}
+
+/* Gives the request a slot that holds the longest prefix of its prompt. A slot that runs, or most of whose
+ * tokens would be lost, is copied, if another one is free. */
+static ddl_status take_slot(ddl_engine *e, ddl_generation *r, const int32_t *prompt, struct ddl_error *err)
+{
+    size_t from = 0, n = 0;
+    for (size_t s = 0; s < e->n_slots; s++) {
+        size_t same = reusable(e, s, prompt, r->n_prompt);
+        if (same > n || (same == n && n > 0 && e->slot[from].running && !e->slot[s].running))
+            from = s, n = same;
+    }
+    size_t to = oldest_slot(e, n ? from : e->n_slots);
+    if (n && !e->slot[from].running && (to == e->n_slots || 2 * n >= ddl_session_length(e->session, from)))
+        to = from;
+    ddl_status status =
+        n ? ddl_session_fork_prefix(e->session, from, to, n, err) : ddl_session_reset(e->session, to, err);
+    if (status)
+        return status;
+    if (n)
+        e->slot[from].used = ++e->uses;
+    struct slot *slot = &e->slot[to];
+    memcpy(slot->ids, prompt, r->n_prompt * sizeof *prompt);
+    slot->n = r->n_prompt;
+    slot->used = ++e->uses;
+    slot->running = true;
+    r->slot = to;
+    r->done = r->reused = n;
+    return DDL_OK;
+}
+
+/* Ends a request; its slot keeps what it holds. */
+static void leave(ddl_generation *r)
+{
+    ddl_engine *e = r->engine;
+    size_t i = 0;
+    if (!e)
+        return;
+    while (e->running[i] != r)
+        i++;
+    e->n_running--;
+    memmove(e->running + i, e->running + i + 1, (e->n_running - i) * sizeof(ddl_generation *));
+    e->slot[r->slot].running = false;
+    e->slot[r->slot].used = ++e->uses;
+    r->engine = NULL;
+}
+
+/* ---- requests ---- */
+
+static ddl_status check_request(const ddl_engine *e, const struct ddl_engine_request *request,
+                                struct ddl_error *err)
+{
+    if (e->n_running == e->options.slots)
+        return ddl_error_set(err, DDL_E_USAGE, "engine: all %zu slots are in use", e->options.slots);
+    if (request->n_prompt == 0 || request->n_prompt > e->options.tokens)
+        return ddl_error_set(err, DDL_E_USAGE, "prompt: expected 1 to %zu tokens, found %zu",
+                             e->options.tokens, request->n_prompt);
+    for (size_t t = 0; t < request->n_prompt; t++) {
+        if (request->prompt[t] < 0 || (size_t)request->prompt[t] >= e->V)
+            return ddl_error_set(err, DDL_E_USAGE, "prompt: token %zu: expected 0 to %zu, found %d", t,
+                                 e->V - 1, (int)request->prompt[t]);
+    }
+    return ddl_sampling_check(request->sampling, ddl_tokenizer_vocab_size(e->tokenizer), err);
+}
+
+ddl_status ddl_engine_add(ddl_engine *engine, const struct ddl_engine_request *request, ddl_generation **out,
+                          struct ddl_error *err)
+{
+    *out = NULL;
+    ddl_status status = check_request(engine, request, err);
+    if (status)
+        return status;
+    /* The last new token is not fed back to the model and takes no position. */
+    size_t space = engine->options.tokens - request->n_prompt + 1, most = request->sampling->max_tokens;
+    ddl_generation *r = ddl_mem_zalloc(sizeof *r);
+    if (!r)
+        return ddl_error_set(err, DDL_E_MEMORY, "engine: out of memory for a request");
+    atomic_init(&r->cancelled, false);
+    r->n_prompt = request->n_prompt;
+    r->ids = ddl_mem_alloc(((most < space ? most : space) + 1) * sizeof *r->ids);
+    if (!r->ids)
+        status = ddl_error_set(err, DDL_E_MEMORY, "engine: out of memory for a request");
+    if (!status)
+        status = generation_init(&r->g,
+                                 &(struct generation_start){ .tokenizer = engine->tokenizer,
+                                                             .sampling = request->sampling,
+                                                             .prompt = request->prompt,
+                                                             .n_prompt = request->n_prompt,
+                                                             .space = space,
+                                                             .text = request->text,
+                                                             .user = request->user },
+                                 err);
+    if (!status)
+        status = take_slot(engine, r, request->prompt, err);
+    if (status) {
+        ddl_generation_free(r);
+        return status;
+    }
+    r->engine = engine;
+    engine->running[engine->n_running++] = r;
+    *out = r;
+    return DDL_OK;
+}
+
+void ddl_generation_get(const ddl_generation *generation, struct ddl_generation_state *out)
+{
+    *out = (struct ddl_generation_state){ .prompt_tokens = generation->n_prompt,
+                                          .prompt_done = generation->done,
+                                          .reused = generation->reused,
+                                          .tokens = generation->g.tokens,
+                                          .finish = generation->g.finish };
+}
+
+const int32_t *ddl_generation_ids(const ddl_generation *generation, size_t *n)
+{
+    *n = generation->g.n;
+    return generation->ids;
+}
+
+const struct ddl_error *ddl_generation_error(const ddl_generation *generation)
+{
+    return generation->failed ? &generation->error : NULL;
+}
+
+void ddl_generation_cancel(ddl_generation *generation)
+{
+    atomic_store(&generation->cancelled, true);
+}
+
+void ddl_generation_free(ddl_generation *generation)
+{
+    if (!generation)
+        return;
+    leave(generation);
+    generation_free(&generation->g);
+    ddl_mem_free(generation->ids);
+    ddl_mem_free(generation);
+}
+
+/* ---- passes ---- */
+
+/* Adds n tokens of the request to the pass, which has `inputs` already. */
+static void add_input(ddl_engine *e, ddl_generation *r, size_t inputs, size_t n)
+{
+    size_t length = ddl_session_length(e->session, r->slot);
+    bool chooses = length + n >= r->n_prompt;
+    e->inputs_of[inputs] = r;
+    e->inputs[inputs] = (struct ddl_session_input){ .slot = r->slot,
+                                                    .n = n,
+                                                    .tokens = e->slot[r->slot].ids + length,
+                                                    .n_logits = chooses,
+                                                    .logits = chooses ? e->logits + inputs * e->V : NULL };
+}
+
+/* Fills the pass; the number of its inputs. */
+static size_t plan(ddl_engine *e)
+{
+    size_t n = 0, rows = 0, prompts = 0, most = e->options.rows;
+    for (size_t i = 0; i < e->n_running; i++)
+        prompts += e->running[i]->done < e->running[i]->n_prompt;
+    size_t steps = prompts ? most - (most + PROMPT_SHARE - 1) / PROMPT_SHARE : most;
+    steps = steps ? steps : e->turn % 2; /* a pass of one row: in turn */
+    for (size_t i = 0; i < e->n_running && rows < steps; i++) {
+        ddl_generation *r = e->running[(e->turn + i) % e->n_running];
+        if (r->done == r->n_prompt) {
+            add_input(e, r, n++, 1);
+            rows++;
+        }
+    }
+    e->turn += rows ? rows : 1;
+    for (size_t i = 0; i < e->n_running && rows < most; i++) {
+        ddl_generation *r = e->running[i];
+        size_t left = r->n_prompt - r->done;
+        size_t take = left < most - rows ? left : most - rows;
+        if (take)
+            add_input(e, r, n++, take);
+        rows += take;
+    }
+    return n;
+}
+
+/* Chooses the next token of the request from its logits. */
+static void choose(ddl_engine *e, ddl_generation *r, float *logits)
+{
+    struct slot *slot = &e->slot[r->slot];
+    if (generation_choose(&r->g, logits, e->heap, &r->error)) {
+        r->failed = true;
+        r->g.finish = DDL_FINISH_FAILED;
+    } else {
+        r->ids[r->g.n - 1] = r->g.last;
+    }
+    if (r->g.finish < 0)
+        slot->ids[slot->n++] = r->g.last;
+    else
+        leave(r);
+}
+
+ddl_status ddl_engine_pass(ddl_engine *engine, struct ddl_engine_progress *progress, struct ddl_error *err)
+{
+    struct ddl_engine_progress done = { 0 };
+    for (size_t i = engine->n_running; i-- > 0;) {
+        ddl_generation *r = engine->running[i];
+        if (atomic_load(&r->cancelled)) {
+            generation_cancel(&r->g);
+            leave(r);
+        }
+    }
+    size_t n = plan(engine);
+    ddl_status status = n ? ddl_session_prefill(engine->session, engine->inputs, n, err) : DDL_OK;
+    for (size_t i = 0; !status && i < n; i++) {
+        const struct ddl_session_input *input = &engine->inputs[i];
+        ddl_generation *r = engine->inputs_of[i];
+        if (r->done < r->n_prompt) {
+            r->done += input->n;
+            done.prompt_tokens += input->n;
+        }
+        done.new_tokens += input->n_logits;
+        if (input->n_logits)
+            choose(engine, r, input->logits);
+    }
+    done.running = engine->n_running;
+    if (progress)
+        *progress = done;
+    return status;
+}
