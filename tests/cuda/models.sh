@@ -1,0 +1,61 @@
+#!/bin/sh
+# models.sh SOURCE PROGRAM [PLUGIN DRIVER_FOLDER]: commands on a simulated CUDA device compared with the CPU: a model's loss in
+# each format of the weights, and training under each recompute choice.
+set -eu
+source=$1
+ddl=$2
+. "$source/tests/support/checks.sh"
+[ $# -eq 4 ] || { skip models "there is no C++ compiler"; finish; }
+driver=$4
+DDL_BACKEND_PLUGIN=$3
+export DDL_BACKEND_PLUGIN
+simulated() { LD_LIBRARY_PATH="$driver" "$@"; }
+
+# train BACKEND OPTION...: two steps in run_BACKEND; standard error in out.
+train() {
+    backend=$1
+    shift
+    rm -rf "run_$backend"
+    simulated "$ddl" train --backend "$backend" --model ddl-cc-ec --hidden-size 16 --num-hidden-layers 1 \
+        --num-attention-heads 1 --head-dim 16 --vocab-size 270 --block-size 16 --tokenizer tokenizer.json --train-data shards \
+        --val-every 0 --batch 2 --seq 8 --steps 2 --warmup 1 --threads 1 --out "run_$backend" "$@" >out 2>&1 ||
+        { cat out; fail "training on $backend"; }
+}
+
+# The loss of the second step to five digits.
+recompute() {
+    for backend in cpu cuda; do
+        train "$backend" --recompute "$1"
+        grep -o 'step 2/2  loss [0-9.]*' out >"loss_$backend" || { cat out; fail "no loss"; }
+    done
+    cmp loss_cpu loss_cuda || fail "the loss differs"
+}
+
+# loss_of BACKEND FORMAT: of the model in run_cpu.
+loss_of() {
+    simulated "$ddl" eval run_cpu --backend "$1" --dtype "$2" --text text.txt --seq 16 --max-tokens 32 --threads 1 --json >loss ||
+        fail "eval on $1"
+    sed -n 's/.*"loss":\([0-9.]*\).*/\1/p' loss
+}
+
+# Losses of the same weights differ by float32's roundings: in bfloat16 also by those of the softmax weights, which are as
+# large as the format's own error (base/noise.h: limit 3 sqrt(2)).
+weights() {
+    exact=$(loss_of cpu f32) cpu=$(loss_of cpu "$1") cuda=$(loss_of cuda "$1")
+    awk -v exact="$exact" -v cpu="$cpu" -v cuda="$cuda" -v format="$1" 'function size(x) { return x < 0 ? -x : x }
+        BEGIN { exit !(cuda > 0 && size(cuda - cpu) <= 1e-6 * cpu + (format == "bf16" ? 4.24 * size(cpu - exact) : 0)) }' ||
+        fail "loss on cuda $cuda, on cpu $cpu, in float32 $exact"
+}
+
+seq 4000 >corpus.txt
+seq 80 >text.txt
+"$ddl" tokenizer train --quiet corpus.txt --vocab-size 270 --overwrite --out tokenizer.json
+rm -rf shards
+"$ddl" data build --quiet corpus.txt --separator '' --tokenizer tokenizer.json --out shards
+for choice in none elementwise block; do
+    check "recompute_$choice" recompute "$choice"
+done
+for format in f32 bf16 int8; do
+    check "weights_$format" weights "$format"
+done
+finish
