@@ -1,0 +1,171 @@
+/* Contents of the operands of trials. */
+#include "base/bf16.h"
+#include "base/rng.h"
+#include "ops/trial_internal.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Nearly normal, in a tenth of the time of ddl_rng_normal: the sum of four uniform numbers, scaled to a
+ * variance of 1. */
+static float bell_shaped(uint64_t bits)
+{
+    double sum = 0;
+    for (unsigned i = 0; i < 4; i++, bits >>= 16)
+        sum += (double)(bits & 0xffff) / 65536;
+    return (float)((sum - 2) * 1.7320508075688772);
+}
+
+static float random_float(enum ddl_contents values, uint64_t key, uint64_t i)
+{
+    static const double turn = 6.283185307179586;
+    switch (values) {
+    case DDL_POSITIVE:
+        return (float)(0.75 + 0.5 * ddl_rng_uniform(key, i));
+    case DDL_GATE:
+        return (float)(2 * ddl_rng_uniform(key, i));
+    case DDL_SHARE:
+        return (float)ddl_rng_uniform(key, i);
+    case DDL_COSINE:
+        return (float)cos(turn * ddl_rng_uniform(key, i));
+    case DDL_SINE:
+        return (float)sin(turn * ddl_rng_uniform(key, i));
+    case DDL_TOTAL:
+        return (float)(100 + 100 * ddl_rng_uniform(key, i));
+    default:
+        return bell_shaped(ddl_rng_u64(key, i));
+    }
+}
+
+/* Number i of an operand that the plan changes. */
+static float changed(enum ddl_trial_change change, float x, uint64_t i)
+{
+    static const float special[] = { 0, -0.0f, 1e-45f, -1e-40f, 1e-38f, 3.4e38f, INFINITY, -INFINITY, NAN };
+    enum { SPECIAL = sizeof special / sizeof *special, ZEROS = 5, TIES = 4, RUN = 32, KINDS = 4 };
+    static const float extreme[KINDS] = { 0, 1e-45f, 3.4e38f };
+    switch (change) {
+    case DDL_TRIAL_LARGE:
+        return 40 * x;
+    case DDL_TRIAL_NEGATIVE:
+        return -fabsf(40 * x);
+    case DDL_TRIAL_TINY:
+        return 1e-30f * x;
+    case DDL_TRIAL_HUGE:
+        return 1e30f * x;
+    case DDL_TRIAL_EXTREME:
+        return i / RUN % KINDS == KINDS - 1 ? x : copysignf(extreme[i / RUN % KINDS], x);
+    case DDL_TRIAL_ZEROS:
+        return i % ZEROS == 0 ? 0 : x;
+    case DDL_TRIAL_TIES:
+        return rintf(x * TIES) / TIES;
+    default: /* every other number is an ordinary one */
+        return i % 2 ? x : special[i / 2 % SPECIAL];
+    }
+}
+
+bool trial_lists(const char *list, const char *name)
+{
+    char word[40];
+    snprintf(word, sizeof word, ",%s,", name);
+    return list && strstr(list, word);
+}
+
+/* x moved by one unit in its last place, up or down, but 0 not; the same for the bits of a number in
+ * bfloat16. */
+static float nudged(float x, unsigned nudge, uint64_t i)
+{
+    return x == 0 ? x : nextafterf(x, ddl_rng_u64(nudge, i) & 1 ? INFINITY : -INFINITY);
+}
+
+static uint16_t nudged_bf16(uint16_t x, unsigned nudge, uint64_t i)
+{
+    return (uint16_t)(!(x & 0x7fff) ? x : ddl_rng_u64(nudge, i) & 1 ? x + 1 : x - 1);
+}
+
+size_t ddl_trial_part_size(size_t n, size_t total, size_t i)
+{
+    size_t whole = (i + 1) * total / n - i * total / n;
+    return whole && i % 2 ? whole - 1 : whole;
+}
+
+/* Element i of an array of struct ddl_parts. */
+static int64_t part_element(const struct ddl_operand *o, size_t i)
+{
+    enum { COPIED = 3 }; /* one part in so many has no copy */
+    if (o->values == DDL_PART_SIZE)
+        return (int64_t)ddl_trial_part_size(o->width, o->below, i);
+    return o->values == DDL_PART_COPY && i % COPIED == 1 ? -1 : (int64_t)(i * o->below / o->width);
+}
+
+/* Element i of an array of struct ddl_ragged. Histories: 2 slot + 1 is read, 2 slot written; slots are given
+ * out from the last. */
+static int32_t ragged_element(enum ddl_contents values, const struct ddl_trial_plan *plan,
+                              const struct ddl_ragged *r, size_t i)
+{
+    size_t b = 0, first = 0, by_row = values == DDL_SEQUENCE || values == DDL_POSITION;
+    while (by_row ? first + plan->sequences[b].rows <= i : b < i)
+        first += plan->sequences[b++].rows;
+    size_t slot = r->slots - 1 - b;
+    switch (values) {
+    case DDL_SEQUENCE:
+        return (int32_t)b;
+    case DDL_POSITION:
+        return (int32_t)(plan->sequences[b].past + i - first);
+    case DDL_FIRST:
+        return (int32_t)first;
+    case DDL_PAST:
+        return (int32_t)plan->sequences[b].past;
+    case DDL_SLOT:
+        return (int32_t)slot;
+    case DDL_FROM:
+        return (int32_t)(2 * slot + 1);
+    default:
+        return (int32_t)(2 * slot);
+    }
+}
+
+/* The ragged batch among the arguments: its first array is at a known place. */
+const struct ddl_ragged *trial_ragged(const struct ddl_trial *t)
+{
+    const struct ddl_operand *sequence = ddl_operand_find(&t->use, "ragged.sequence");
+    return sequence ? (const void *)((const char *)&t->args + sequence->slot -
+                                     offsetof(struct ddl_ragged, sequence))
+                    : NULL;
+}
+
+static int32_t random_index(const struct ddl_operand *o, uint64_t key, uint64_t i)
+{
+    enum { IGNORED = 3 }; /* one target in so many is */
+    return o->values == DDL_TARGET && i % IGNORED == 1 ? -1 : (int32_t)ddl_rng_below(key, i, o->below);
+}
+
+void trial_draw(const struct ddl_trial *t, const struct ddl_trial_plan *plan, const struct ddl_operand *o,
+                void *to, size_t n)
+{
+    bool moved = plan->nudge && plan->nudged == o->element, changes = trial_lists(plan->changed, o->name);
+    bool angles = o->values == DDL_COSINE || o->values == DDL_SINE;
+    uint64_t key = ddl_rng_key(0, angles ? "angles" : o->name);
+    for (size_t i = 0; i < n; i++) {
+        if (o->element == DDL_ELEMENT_I32)
+            ((int32_t *)to)[i] = o->values == DDL_INDEX || o->values == DDL_TARGET
+                                     ? random_index(o, key, i)
+                                     : ragged_element(o->values, plan, trial_ragged(t), i);
+        else if (o->element == DDL_ELEMENT_I64)
+            ((int64_t *)to)[i] = part_element(o, i);
+        else if (o->element == DDL_ELEMENT_F64)
+            ((double *)to)[i] = (double)random_float(o->values, key, i);
+        else {
+            float x = random_float(o->values, key, i);
+            x = changes ? changed(plan->change, x, i) : x;
+            if (o->element == DDL_ELEMENT_F32)
+                ((float *)to)[i] = x;
+            else
+                ((uint16_t *)to)[i] = ddl_bf16_round(x);
+        }
+        if (moved && o->element == DDL_ELEMENT_F32)
+            ((float *)to)[i] = nudged(((float *)to)[i], plan->nudge, i);
+        else if (moved)
+            ((uint16_t *)to)[i] = nudged_bf16(((uint16_t *)to)[i], plan->nudge, i);
+    }
+}
