@@ -1,4 +1,4 @@
-/* Matrix products and attention: cpu against ref. */
+/* Attention: long sequences against ref, threads, values that are not finite. */
 #include "support/backends.h"
 
 #include "base/bf16.h"
@@ -6,41 +6,8 @@
 
 #include <math.h>
 
-DEFINE_CALL(matmul, matmul_args)
 DEFINE_CALL(attention_fwd, attention_args)
 DEFINE_CALL(attention_bwd, attention_grad_args)
-
-static void check_matmul(size_t M, size_t N, size_t K, bool trans_a, bool trans_b, float alpha, float beta)
-{
-    size_t lda = (trans_a ? M : K) + 3, ldb = (trans_b ? K : N) + 1, ldc = N + 2;
-    struct matmul_args a = { .trans_a = trans_a,
-                             .trans_b = trans_b,
-                             .M = M,
-                             .N = N,
-                             .K = K,
-                             .alpha = alpha,
-                             .beta = beta,
-                             .lda = lda,
-                             .ldb = ldb,
-                             .ldc = ldc,
-                             .A = some_floats((trans_a ? K : M) * lda),
-                             .B = some_floats((trans_b ? N : K) * ldb) };
-    struct output out[] = { { &a.C, M * ldc, 2e-6, before_product(M, N, ldc, beta), NULL } };
-    COMPARE(matmul, a, out);
-    release_all();
-}
-
-static void test_matmul(void **state)
-{
-    (void)state;
-    static const size_t shapes[][3] = {
-        { 1, 1, 1 },      { 1, 7, 63 },    { 7, 1, 5 },    { 3, 5, 7 },     { 1, 700, 100 },
-        { 2, 513, 100 },  { 4, 130, 768 }, { 5, 63, 100 }, { 6, 513, 100 }, { 7, 300, 333 },
-        { 8, 700, 96 },   { 9, 700, 96 },  { 63, 64, 65 }, { 100, 1, 300 }, { 100, 129, 7 },
-        { 65, 257, 100 }, { 0, 4, 4 },     { 4, 0, 4 },    { 3, 4, 0 },     { 40, 50, 0 },
-    };
-    each_product(sizeof shapes / sizeof *shapes, shapes, check_matmul);
-}
 
 /* B, T, H, h, past: single tokens against a cache; strips of 12 queries, blocks of 96 and pieces of 576 keys
  * and a bit, or that exactly; where there is a past, pieces' borders within a strip. */
@@ -249,7 +216,6 @@ static void test_attention_backward(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_matmul),
         cmocka_unit_test(test_attention),
         cmocka_unit_test(test_attention_of_large_scores),
         cmocka_unit_test(test_threads_change_no_bit_of_attention),

@@ -1,16 +1,11 @@
-/* Ops on ragged batches: cpu against ref, and both against the same op on the whole dense sequence. */
+/* Ops on ragged batches: attention against ref, pieces against the whole dense sequence, sequences alone. */
 #include "support/backends.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-DEFINE_CALL(rope_fwd, rope_args)
 DEFINE_CALL(attention_fwd, attention_args)
-DEFINE_CALL(compress_fwd, compress_args)
-DEFINE_CALL(init_state_fwd, init_state_args)
-DEFINE_CALL(cache_append, cache_append_args)
-DEFINE_CALL(history_push, history_push_args)
 
 enum { MAX_B = 6 };
 
@@ -25,7 +20,7 @@ static const struct sequence {
     { { 570, 12, 1 }, { 575, 9, 0 }, { 3, 8, 4 }, { 0, 13, 2 }, { 577, 1, 3 } },
     { { 1, 2, 5 }, { 2, 2, 4 }, { 3, 1, 3 }, { 0, 2, 2 }, { 0, 3, 1 }, { 900, 1, 0 } },
 };
-enum { BATCHES = sizeof batches / sizeof *batches, SLOTS = MAX_B, HISTORIES = 2 * SLOTS };
+enum { BATCHES = sizeof batches / sizeof *batches, SLOTS = MAX_B };
 
 static int32_t *integers(size_t n)
 {
@@ -59,40 +54,6 @@ static struct ddl_ragged ragged_of(const struct sequence *s, bool in_place)
     r.sequence = sequence, r.position = position, r.first = first, r.past = past;
     r.slot = slot, r.from = from, r.to = to;
     return r;
-}
-
-/* ---- cpu against ref ---- */
-
-static void test_rope(void **state)
-{
-    (void)state;
-    static const struct {
-        size_t H, h, R;
-        bool norm;
-    } heads[] = { { 1, 2, 2, true }, { 3, 64, 64, true }, { 2, 63, 30, false }, { 12, 100, 100, true } };
-    for (size_t i = 0; i < BATCHES * 4; i++) {
-        struct ddl_ragged r = ragged_of(batches[i / 4], false);
-        size_t H = heads[i % 4].H, h = heads[i % 4].h, R = heads[i % 4].R, width = H * h, n = r.max_span * R;
-        float *angle = some_floats(n), *cosines = some_floats(n), *sines = some_floats(n);
-        for (size_t j = 0; j < n; j++)
-            cosines[j] = cosf(angle[j]), sines[j] = sinf(angle[j]);
-        struct rope_args f = { .B = 1,
-                               .T = r.N,
-                               .H = H,
-                               .h = h,
-                               .R = R,
-                               .ragged = r,
-                               .eps = 1e-5f,
-                               .cos = cosines,
-                               .sin = sines,
-                               .x = some_floats(r.N * (width + 5)),
-                               .x_stride = width + 5,
-                               .w = heads[i % 4].norm ? floats_around(h, 1, 0.3f) : NULL,
-                               .y_stride = width + 3 };
-        struct output fwd[] = { { &f.y, r.N * (width + 3), 1e-6, some_floats(r.N * (width + 3)), NULL } };
-        COMPARE(rope_fwd, f, fwd);
-        release_all();
-    }
 }
 
 static struct attention_args attention_of(struct ddl_ragged r, size_t H, size_t h, bool bf16)
@@ -131,70 +92,6 @@ static void test_attention(void **state)
         compare_within(&limits, call_attention_fwd, &f, 2, fwd);
         f.lse = NULL;
         compare_within(&limits, call_attention_fwd, &f, 1, fwd);
-        release_all();
-    }
-}
-
-static void test_convolutions(void **state)
-{
-    (void)state;
-    static const size_t shapes[][3] = { { 1, 1, 1 }, { 7, 2, 4 }, { 63, 3, 2 }, { 100, 4, 4 }, { 64, 5, 7 } };
-    for (size_t i = 0; i < BATCHES * 5; i++) {
-        struct ddl_ragged r = ragged_of(batches[i / 5], false);
-        size_t d = shapes[i % 5][0], c = shapes[i % 5][1], K = shapes[i % 5][2], dc = d * c;
-        struct compress_args f = { .B = 1,
-                                   .T = r.N,
-                                   .d = d,
-                                   .c = c,
-                                   .taps = K,
-                                   .X = some_floats(r.N * dc),
-                                   .e = some_floats(K * dc),
-                                   .ragged = r,
-                                   .history = some_floats(HISTORIES * (K - 1) * dc) };
-        struct output compressed[] = { { &f.x_in, r.N * d, 2e-6, NULL, NULL } };
-        COMPARE(compress_fwd, f, compressed);
-        struct init_state_args g = { .B = 1,
-                                     .T = r.N,
-                                     .d = d,
-                                     .c = c,
-                                     .K = K,
-                                     .x = some_floats(r.N * d),
-                                     .w = some_floats(dc * K),
-                                     .ragged = r,
-                                     .history = some_floats(HISTORIES * (K - 1) * d) };
-        struct output expanded[] = { { &g.X, r.N * dc, 2e-6, NULL, NULL } };
-        COMPARE(init_state_fwd, g, expanded);
-        release_all();
-    }
-}
-
-/* Exact, and what is not written stays. */
-static void test_writes(void **state)
-{
-    (void)state;
-    static const size_t widths[] = { 1, 7, 63, 100 };
-    for (size_t i = 0; i < BATCHES * 8; i++) {
-        struct ddl_ragged r = ragged_of(batches[i / 8], i % 2);
-        size_t width = widths[i / 2 % 4], stride = width + 5, slot = (r.max_span + 1) * width;
-        struct cache_append_args f = { .ragged = r,
-                                       .width = width,
-                                       .src = some_floats(r.N * stride),
-                                       .src_stride = stride,
-                                       .slot_stride = slot + (slot & 1) };
-        size_t n = SLOTS * f.slot_stride;
-        struct output exact[] = { { &f.dst, n, 0, some_floats(n), NULL } };
-        COMPARE(cache_append, f, exact);
-        struct output rounded[] = { { (float **)(void *)&f.dst16, n / 2, 0, (float *)some_halves(n), NULL } };
-        f.dst = NULL;
-        COMPARE(cache_append, f, rounded);
-        for (size_t keep = 1; keep < 6; keep += 2) {
-            struct history_push_args h = {
-                .ragged = r, .keep = keep, .width = width, .X = some_floats(r.N * width)
-            };
-            size_t m = HISTORIES * keep * width;
-            struct output pushed[] = { { &h.history, m, 0, some_floats(m), NULL } };
-            COMPARE(history_push, h, pushed);
-        }
         release_all();
     }
 }
@@ -362,10 +259,7 @@ static void each_sequence_by_itself(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rope),
         cmocka_unit_test(test_attention),
-        cmocka_unit_test(test_convolutions),
-        cmocka_unit_test(test_writes),
         cmocka_unit_test(pieces_are_the_whole),
         cmocka_unit_test(each_sequence_by_itself),
     };
