@@ -123,6 +123,9 @@ typedef uint64_t ddl_event;
  * of logits, and adds to a third in float32. With 1,500 rows or more of up to 2^16 logits that takes less
  * time than the multiplications. */
 enum { DDL_DEVICE_LOGITS = 1 << 27 };
+/* The same in host memory: enough rows for products at full speed, few enough that logits never weigh more
+ * than a layer or two. */
+enum { DDL_HOST_LOGITS = 1 << 24 };
 
 struct ddl_ops;
 /* The beginning of the state of a backend that leaves ops out (members of struct ddl_ops that are NULL). */
@@ -150,7 +153,8 @@ struct ddl_ops {
      * The latter are an estimate. SIZE_MAX for sizes out of range. */
     size_t (*memory_estimate)(void *ctx, const struct ddl_limits *limits);
     /* Numbers of a block of whole rows of logits with which the head's products run at the device's full
-     * rate. NULL or 0: the head chooses blocks for a CPU, whose caches hold them. */
+     * rate. NULL or 0: as DDL_HOST_LOGITS in float32; in bfloat16 tiles that a cache holds, of logits that
+     * are computed twice, for a CPU that multiplies bfloat16 much faster than it reads memory. */
     size_t (*logit_block)(void *ctx);
     /* Bytes of memory that the machine has, or that other programs had left on the device when it was opened;
      * SIZE_MAX if unknown. */

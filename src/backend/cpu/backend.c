@@ -100,6 +100,14 @@ static size_t memory_estimate(void *ctx, const struct ddl_limits *limits)
     return ddl_size_add(bytes, sums, &bytes) ? bytes : SIZE_MAX;
 }
 
+/* Without fast products in bfloat16 a second product for the logits takes longer than writing and reading
+ * them: whole rows, in blocks of the size that float32 has. */
+static size_t logit_block(void *ctx)
+{
+    const struct cpu *cpu = ctx;
+    return cpu->bf16_units ? 0 : DDL_HOST_LOGITS;
+}
+
 static ddl_status reserve(void *ctx, const struct ddl_limits *limits, struct ddl_error *err)
 {
     struct cpu *cpu = ctx;
@@ -201,6 +209,7 @@ const struct ddl_ops ddl_ops_cpu = { .name = "cpu",
                                      .close = close_cpu,
                                      .reserve = reserve,
                                      .memory_estimate = memory_estimate,
+                                     .logit_block = logit_block,
                                      .memory_capacity = host_memory_capacity,
                                      .check_error = check_error,
                                      .alloc = host_alloc,

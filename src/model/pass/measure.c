@@ -34,13 +34,12 @@ static size_t alike(size_t n, size_t most, size_t least)
     return length < most ? length : most;
 }
 
-/* Rows in blocks of the backend's size. Without one, float32: enough rows for full-speed products, few enough
- * that logits never weigh more than a layer or two. bfloat16: tiles that stay in a cache, and as many rows as
- * these have numbers. Ranks need whole rows. */
+/* Rows in blocks of the backend's size. Without one, float32: in blocks of DDL_HOST_LOGITS; bfloat16: tiles
+ * that stay in a cache, and as many rows as these have numbers. Ranks need whole rows. */
 static void plan_logits(struct ddl_workspace *ws, size_t N, size_t V)
 {
     enum { ROWS = 32 };
-    size_t block = ws->logit_block ? ws->logit_block : (size_t)1 << 24;
+    size_t block = ws->logit_block ? ws->logit_block : DDL_HOST_LOGITS;
     size_t rows = alike(N, other_side(V, N, block, ROWS), ROWS);
     bool tiles = !ws->logit_block && ws->precision == DDL_PRECISION_BF16 && !ws->options.ranks;
     ws->tile = tiles ? other_side(N, V, (size_t)1 << 20, 256) : 0;
