@@ -42,6 +42,7 @@ cmake --preset release -DDDL_CUDA=AUTO|builds the program under test
 ddl verify --ops --backend cuda|needs a GPU
 ./dev wheel|needs packages from PyPI
 pip install ./python|changes the Python that runs it
+python3 -m deep_delta.lm_eval|needs lm_eval, from PyPI
 hf download|downloads 30 GB
 sh bench/against_torch.sh|needs PyTorch and an idle machine
 sh bench/against_llama.sh|needs llama-cpp-python and an idle machine
