@@ -10,25 +10,28 @@
 extern "C" {
 #endif
 
-/* Requests that run, and the texts of earlier ones. The tokens of a request depend on its prompt and sampling
- * alone: on no other request, on no earlier one, and not on when it was added. To be used by one thread at a
- * time; ddl_generation_cancel may be called by any. */
+/* Active requests, and cached tokens of earlier ones. The tokens of a request depend on its prompt and
+ * sampling alone: on no other request, on no earlier one, and not on when it was added. To be used by one
+ * thread at a time; ddl_generation_cancel may be called by any. */
 typedef struct ddl_engine ddl_engine;
 /* One request of an engine. */
 typedef struct ddl_generation ddl_generation;
 
 /* Size of an engine. */
 struct ddl_engine_options {
-    size_t slots;  /* requests that run at a time                                                 */
+    size_t slots;  /* active requests at a time                                                   */
     size_t cached; /* further slots, which keep the tokens of requests that have ended; the least recently
                       used one is replaced                                                        */
     size_t tokens; /* capacity of each slot, prompt and new tokens: at most the model's context   */
-    size_t rows; /* tokens in one pass, at most ddl_session_exact_rows(model). 0: the default, 64 or fewer */
+    size_t rows;   /* tokens in one pass; more than ddl_session_exact_rows(model) is that. 0: 64 or fewer */
     enum ddl_cache_form form; /* of keys and values */
 };
-/* Creates an engine. All memory but that of single requests is allocated here. `model` and `tokenizer`
- * are borrowed; `options` is copied. DDL_E_USAGE for sizes that ddl_session_create rejects, DDL_E_FORMAT for
- * a tokenizer with more tokens than the model, DDL_E_MEMORY. *out is NULL after an error. */
+/* Creates an engine. All memory but that of single requests is allocated here. `model`, `tokenizer` and the
+ * model's backend are borrowed and outlive the engine; the model's weights and precision must not change
+ * meanwhile, since cached tokens depend on them, and no other thread may use the backend during a call.
+ * `options` is copied. DDL_E_USAGE for sizes that ddl_session_create rejects, DDL_E_UNSUPPORTED where the
+ * backend lacks an op of the model, DDL_E_FORMAT for a tokenizer with more tokens than the model,
+ * DDL_E_MEMORY. *out is NULL after an error. */
 DDL_API ddl_status ddl_engine_create(ddl_engine **out, ddl_model *model, const ddl_tokenizer *tokenizer,
                                      const struct ddl_engine_options *options, struct ddl_error *err);
 DDL_API void ddl_engine_free(ddl_engine *engine); /* `engine` after its generations; NULL is allowed */
@@ -40,11 +43,13 @@ DDL_API size_t ddl_engine_running(const ddl_engine *engine); /* requests of `eng
 
 /* What to generate. */
 struct ddl_engine_request {
-    const int32_t *prompt;               /* (n_prompt), copied                                     */
+    const int32_t *prompt;               /* (n_prompt) of the model's vocabulary, copied           */
     size_t n_prompt;                     /* at least 1, at most the capacity of a slot             */
-    const struct ddl_sampling *sampling; /* copied; its arrays are borrowed until the request ends */
-    ddl_text_fn *text; /* receives the text during passes, with sampling->sequence; returning
-                          non-zero ends this request. May be NULL                */
+    const struct ddl_sampling *sampling; /* copied; its arrays are borrowed until the request has a finish
+                                            or is freed                                            */
+    ddl_text_fn *text; /* receives the text during passes, with sampling->sequence, on the thread of
+                          ddl_engine_pass; returning non-zero ends this request. Of this header it may call
+                          ddl_generation_get, _ids and _cancel only. May be NULL */
     void *user;        /* for text                                               */
 };
 /* Adds a request, which the next passes compute, and sets *out, which the caller frees before `engine`. The
@@ -60,16 +65,17 @@ struct ddl_engine_progress {
     size_t new_tokens;    /* tokens chosen                         */
     size_t running;       /* requests that have not ended after it */
 };
-/* Computes at most `rows` tokens of the requests of `engine` together (with causal convolutions in two or
- * three parts, where a slot reaches a multiple of 64 tokens): the next token of the running texts, then parts
- * of prompts, the oldest first, for which a quarter of the rows is kept free. Without requests it does
- * nothing. Requests that were cancelled end first. A request whose logits are not finite ends alone
- * (ddl_generation_error). An error of the pass itself (DDL_E_DEVICE, DDL_E_MEMORY) leaves every request as it
- * was. progress may be NULL. */
+/* Computes at most `rows` tokens of the requests of `engine` together: the next token of the decoding
+ * requests, then chunks of prompts, the oldest first, for which a quarter of the rows is reserved. (With
+ * causal convolutions one more part for each prompt that crosses a multiple of 64 tokens.) Without requests
+ * it does nothing. Requests that were cancelled end first. A request of which no logit is finite, after
+ * penalties and biases, ends alone (ddl_generation_error). After DDL_E_MEMORY every request is as it was, and
+ * the pass can be repeated. After DDL_E_DEVICE keys and values are lost: free the generations and the engine.
+ * progress may be NULL. */
 DDL_API ddl_status ddl_engine_pass(ddl_engine *engine, struct ddl_engine_progress *progress,
                                    struct ddl_error *err);
 
-/* How far a request is. */
+/* Progress of a request. */
 struct ddl_generation_state {
     size_t prompt_tokens; /* of the prompt                                                                */
     size_t prompt_done;   /* of them, those that are computed or reused                                   */
@@ -80,11 +86,14 @@ struct ddl_generation_state {
 /* The state of `generation` into *out. */
 DDL_API void ddl_generation_get(const ddl_generation *generation, struct ddl_generation_state *out);
 /* The tokens of `generation` chosen so far, *n of them, a final <|endoftext|> or stop id included; borrowed,
- * valid until the next pass. */
+ * valid until the next pass or ddl_generation_free. */
 DDL_API const int32_t *ddl_generation_ids(const ddl_generation *generation, size_t *n);
-/* Why the request of `generation` failed (its finish is then DDL_FINISH_FAILED), or NULL. */
+/* Why the request of `generation` failed (its finish is then DDL_FINISH_FAILED), or NULL; valid until
+ * ddl_generation_free. */
 DDL_API const struct ddl_error *ddl_generation_error(const ddl_generation *generation);
-/* Lets the request of `generation` end at the start of the next pass. Any thread may call it. */
+/* Cancels the request of `generation`: it ends at the start of the next pass, and text that is held back is
+ * dropped. Without effect after its end. Any thread may call it, before ddl_generation_free is called; the
+ * caller orders the two. */
 DDL_API void ddl_generation_cancel(ddl_generation *generation);
 /* Frees `generation`, and its slot where it has not ended. NULL is allowed. */
 DDL_API void ddl_generation_free(ddl_generation *generation);

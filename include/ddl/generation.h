@@ -17,7 +17,7 @@ extern "C" {
 /* A number that is added to the logit of a token. */
 struct ddl_logit_bias {
     int32_t token; /* of the tokenizer                                       */
-    float bias;    /* finite, or -INFINITY: the token is never chosen        */
+    float bias;    /* -1e6 to 1e6, or -INFINITY: the token is never chosen   */
 };
 
 /* How the tokens of a sequence are chosen, and what ends it. All arrays are borrowed.
@@ -50,8 +50,7 @@ DDL_API struct ddl_sampling ddl_sampling_defaults(void);
 /* The rows of struct ddl_sampling: every member but the arrays and `sequence`. */
 DDL_API const struct ddl_option *ddl_sampling_options(void);
 /* Checks every member of `sampling` for a tokenizer of n_tokens tokens. DDL_E_USAGE, with the member's name,
- * for a value out of range, an empty stop string, a stop id or biased token that does not exist, or a bias
- * that is NAN or +INFINITY. */
+ * for a value out of range, an empty stop string, or a stop id or biased token that does not exist. */
 DDL_API ddl_status ddl_sampling_check(const struct ddl_sampling *sampling, size_t n_tokens,
                                       struct ddl_error *err);
 
@@ -67,8 +66,10 @@ enum ddl_finish {
 /* "length", "end", "stop", "context", "cancelled", "failed": the name of a `finish` of enum ddl_finish. */
 DDL_API const char *ddl_finish_name(int finish);
 
-/* Receives the text of a sequence (a number below n) in pieces of `size` bytes: whole UTF-8 characters, and
- * no text that could still become a stop string. Returning non-zero ends the generation of all sequences. */
+/* Receives the text of a sequence in pieces of `size` bytes: whole UTF-8 characters, and no text that could
+ * still become a stop string. `sequence` is a number below n in ddl_generate, sampling->sequence in an
+ * engine. Returning non-zero ends the generation: of all sequences in ddl_generate, of the request in an
+ * engine. */
 typedef int ddl_text_fn(void *user, size_t sequence, const char *text, size_t size);
 
 #ifdef __cplusplus

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Tokens between the lengths at which a slot of a model with causal convolutions can be cut. */
+/* Tokens between the lengths to which a slot of a model with causal convolutions can be truncated. */
 enum { MARK_EVERY = 64, PROMPT_SHARE = 4 };
 
 struct ddl_generation {
@@ -21,7 +21,7 @@ struct ddl_generation {
     struct ddl_error error;
 };
 
-/* What is known of a session's slot. */
+/* State of a session's slot. */
 struct slot {
     int32_t *ids; /* (tokens) prompt and new tokens; the session holds the first ones */
     size_t n;
@@ -42,7 +42,8 @@ struct ddl_engine {
     ddl_generation **inputs_of;       /* (slots) */
     float *logits;                    /* (slots, V) */
     int32_t *heap;                    /* (V) */
-    size_t n_running, turn;           /* turn: where the next pass begins among running texts */
+    size_t n_running, passes;
+    size_t turn; /* where the next pass begins among the decoding requests */
     uint64_t uses;
 };
 
@@ -56,10 +57,17 @@ static struct ddl_session_options session_options(const struct ddl_engine_option
                                          .form = o->form };
 }
 
+static bool too_many_slots(const struct ddl_engine_options *o)
+{
+    return o->cached > INT32_MAX / 2 || o->slots > INT32_MAX / 2;
+}
+
 size_t ddl_engine_bytes(const struct ddl_config *config, enum ddl_precision precision,
                         const struct ddl_engine_options *options)
 {
     const struct ddl_session_options session = session_options(options);
+    if (too_many_slots(options))
+        return SIZE_MAX;
     size_t bytes = ddl_session_bytes(config, precision, &session), logits, ids;
     bool fits = bytes < SIZE_MAX && options->slots > 0 &&
                 ddl_size_mul(options->slots + 1, config->vocab_size * sizeof(float), &logits) &&
@@ -75,6 +83,9 @@ static ddl_status allocate(ddl_engine *e, struct ddl_error *err)
     size_t logits, ids;
     if (o->slots == 0)
         return ddl_error_set(err, DDL_E_USAGE, "engine: slots: expected 1 or more, found 0");
+    if (too_many_slots(o))
+        return ddl_error_set(err, DDL_E_USAGE, "engine: slots and cached: expected at most %d each",
+                             INT32_MAX / 2);
     ddl_status status = ddl_session_create(&e->session, e->model, &session, err);
     if (status)
         return status;
@@ -145,7 +156,7 @@ size_t ddl_engine_running(const ddl_engine *engine)
 
 /* ---- slots ---- */
 
-/* Tokens of the prompt that slot s holds and can be cut at; the last one is left to be computed. */
+/* Tokens of the prompt that slot s can be truncated to; the last one is left to be computed. */
 static size_t reusable(const ddl_engine *e, size_t s, const int32_t *prompt, size_t n)
 {
     size_t most = ddl_session_length(e->session, s), same = 0;
@@ -154,20 +165,19 @@ static size_t reusable(const ddl_engine *e, size_t s, const int32_t *prompt, siz
     return ddl_session_prefix(e->session, s, same);
 }
 
-/* The slot that was not used for the longest time and does not run, other than `except`; n_slots: none. */
-static size_t oldest_slot(const ddl_engine *e, size_t except)
+/* The least recently used slot without an active request; there is one while a request can be added. */
+static size_t oldest_slot(const ddl_engine *e)
 {
     size_t best = e->n_slots;
     for (size_t s = 0; s < e->n_slots; s++) {
-        if (s != except && !e->slot[s].running &&
-            (best == e->n_slots || e->slot[s].used < e->slot[best].used))
+        if (!e->slot[s].running && (best == e->n_slots || e->slot[s].used < e->slot[best].used))
             best = s;
     }
     return best;
 }
 
-/* Gives the request a slot that holds the longest prefix of its prompt. A slot that runs, or most of whose
- * tokens would be lost, is copied, if another one is free. */
+/* Gives the request a slot with the longest cached prefix of its prompt. The slot itself, if it has no active
+ * request and keeps at least half of its tokens; else a copy in the least recently used slot. */
 static ddl_status take_slot(ddl_engine *e, ddl_generation *r, const int32_t *prompt, struct ddl_error *err)
 {
     size_t from = 0, n = 0;
@@ -176,15 +186,13 @@ static ddl_status take_slot(ddl_engine *e, ddl_generation *r, const int32_t *pro
         if (same > n || (same == n && n > 0 && e->slot[from].running && !e->slot[s].running))
             from = s, n = same;
     }
-    size_t to = oldest_slot(e, n ? from : e->n_slots);
-    if (n && !e->slot[from].running && (to == e->n_slots || 2 * n >= ddl_session_length(e->session, from)))
+    size_t to = oldest_slot(e);
+    if (n && !e->slot[from].running && 2 * n >= ddl_session_length(e->session, from))
         to = from;
     ddl_status status =
         n ? ddl_session_fork_prefix(e->session, from, to, n, err) : ddl_session_reset(e->session, to, err);
     if (status)
         return status;
-    if (n)
-        e->slot[from].used = ++e->uses;
     struct slot *slot = &e->slot[to];
     memcpy(slot->ids, prompt, r->n_prompt * sizeof *prompt);
     slot->n = r->n_prompt;
@@ -196,7 +204,7 @@ static ddl_status take_slot(ddl_engine *e, ddl_generation *r, const int32_t *pro
 }
 
 /* Ends a request; its slot keeps what it holds. */
-static void leave(ddl_generation *r)
+static void end_request(ddl_generation *r)
 {
     ddl_engine *e = r->engine;
     size_t i = 0;
@@ -263,6 +271,7 @@ ddl_status ddl_engine_add(ddl_engine *engine, const struct ddl_engine_request *r
         return status;
     }
     r->engine = engine;
+    r->g.chosen = r->ids;
     engine->running[engine->n_running++] = r;
     *out = r;
     return DDL_OK;
@@ -297,7 +306,7 @@ void ddl_generation_free(ddl_generation *generation)
 {
     if (!generation)
         return;
-    leave(generation);
+    end_request(generation);
     generation_free(&generation->g);
     ddl_mem_free(generation->ids);
     ddl_mem_free(generation);
@@ -325,7 +334,7 @@ static size_t plan(ddl_engine *e)
     for (size_t i = 0; i < e->n_running; i++)
         prompts += e->running[i]->done < e->running[i]->n_prompt;
     size_t steps = prompts ? most - (most + PROMPT_SHARE - 1) / PROMPT_SHARE : most;
-    steps = steps ? steps : e->turn % 2; /* a pass of one row: in turn */
+    steps = steps ? steps : e->passes++ % 2; /* a pass of one row: in turn */
     for (size_t i = 0; i < e->n_running && rows < steps; i++) {
         ddl_generation *r = e->running[(e->turn + i) % e->n_running];
         if (r->done == r->n_prompt) {
@@ -333,7 +342,7 @@ static size_t plan(ddl_engine *e)
             rows++;
         }
     }
-    e->turn += rows ? rows : 1;
+    e->turn += rows;
     for (size_t i = 0; i < e->n_running && rows < most; i++) {
         ddl_generation *r = e->running[i];
         size_t left = r->n_prompt - r->done;
@@ -352,13 +361,11 @@ static void choose(ddl_engine *e, ddl_generation *r, float *logits)
     if (generation_choose(&r->g, logits, e->heap, &r->error)) {
         r->failed = true;
         r->g.finish = DDL_FINISH_FAILED;
-    } else {
-        r->ids[r->g.n - 1] = r->g.last;
     }
     if (r->g.finish < 0)
         slot->ids[slot->n++] = r->g.last;
     else
-        leave(r);
+        end_request(r);
 }
 
 ddl_status ddl_engine_pass(ddl_engine *engine, struct ddl_engine_progress *progress, struct ddl_error *err)
@@ -368,7 +375,7 @@ ddl_status ddl_engine_pass(ddl_engine *engine, struct ddl_engine_progress *progr
         ddl_generation *r = engine->running[i];
         if (atomic_load(&r->cancelled)) {
             generation_cancel(&r->g);
-            leave(r);
+            end_request(r);
         }
     }
     size_t n = plan(engine);
@@ -380,9 +387,10 @@ ddl_status ddl_engine_pass(ddl_engine *engine, struct ddl_engine_progress *progr
             r->done += input->n;
             done.prompt_tokens += input->n;
         }
-        done.new_tokens += input->n_logits;
-        if (input->n_logits)
+        if (input->n_logits) {
             choose(engine, r, input->logits);
+            done.new_tokens += !r->failed;
+        }
     }
     done.running = engine->n_running;
     if (progress)

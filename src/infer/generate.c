@@ -205,6 +205,10 @@ ddl_status ddl_generate(const struct ddl_generate_request *request, struct ddl_g
                              known, V);
     struct run g = { .request = request, .config = config, .V = V };
     status = ddl_sampling_check(&config->sampling, known, err);
+    if (!status && config->sampling.sequence + config->n - 1 > UINT32_MAX)
+        status = ddl_error_set(err, DDL_E_USAGE, "sequence: expected numbers below 2^32, found %llu to %llu",
+                               (unsigned long long)config->sampling.sequence,
+                               (unsigned long long)config->sampling.sequence + config->n - 1);
     if (!status)
         status = encode_prompt(&g, err);
     if (!status)

@@ -15,7 +15,7 @@ size_t generation_bytes(const struct ddl_sampling *sampling, size_t V)
     return has_penalties(sampling) ? V * (sizeof(uint32_t) + sizeof(int32_t)) : 0;
 }
 
-static void see(struct generation *g, int32_t id, bool is_new)
+static void count_token(struct generation *g, int32_t id, bool is_new)
 {
     if ((size_t)id >= g->V)
         return;
@@ -45,7 +45,7 @@ ddl_status generation_init(struct generation *g, const struct generation_start *
     if (!g->seen || !g->ids)
         return ddl_error_set(err, DDL_E_MEMORY, "out of memory for penalties of %zu tokens", g->V);
     for (size_t t = 0; t < start->n_prompt; t++)
-        see(g, start->prompt[t], false);
+        count_token(g, start->prompt[t], false);
     return DDL_OK;
 }
 
@@ -107,9 +107,11 @@ ddl_status generation_choose(struct generation *g, float *logits, int32_t *heap,
     if (id < 0)
         return ddl_error_set(err, DDL_E_NUMERIC, "no logit of new token %zu is finite", g->n);
     g->last = id;
+    if (g->chosen)
+        g->chosen[g->n] = id;
     g->n++;
     if (g->seen)
-        see(g, id, true);
+        count_token(g, id, true);
     bool stops = ends_at(k, id);
     g->finish = stops                                                       ? DDL_FINISH_STOP
                 : id == ddl_tokenizer_end_of_text(g->detokenizer.tokenizer) ? DDL_FINISH_END

@@ -11,16 +11,17 @@
 struct generation {
     struct ddl_sampling sampling; /* its arrays are borrowed */
     struct ddl_detokenizer detokenizer;
-    uint64_t key;   /* of the random numbers                                              */
-    size_t V;       /* tokens of the tokenizer                                            */
-    size_t space;   /* new tokens that fit the context                                    */
-    size_t n;       /* tokens chosen                                                      */
-    size_t tokens;  /* of them, those that belong to the text                             */
-    int32_t last;   /* the last token chosen                                              */
-    int finish;     /* enum ddl_finish; -1: not ended                                     */
-    uint32_t *seen; /* (V) 0 for tokens that are not in the text, else 1 + occurrences in the new text; NULL
-                       without penalties                                                  */
-    int32_t *ids;   /* (n_ids of V) tokens of the text, each once                         */
+    uint64_t key;    /* of the random numbers                                              */
+    size_t V;        /* tokens of the tokenizer                                            */
+    size_t space;    /* new tokens that fit the context                                    */
+    size_t n;        /* tokens chosen                                                      */
+    size_t tokens;   /* of them, those that belong to the text                             */
+    int32_t last;    /* the last token chosen                                              */
+    int32_t *chosen; /* where tokens are written as they are chosen, or NULL              */
+    int finish;      /* enum ddl_finish; -1: not ended                                     */
+    uint32_t *seen;  /* (V) 0 for tokens that are not in the text, else 1 + occurrences in the new text; NULL
+                        without penalties                                                  */
+    int32_t *ids;    /* (n_ids of V) tokens of the text, each once                         */
     size_t n_ids;
 };
 
@@ -40,7 +41,7 @@ void generation_free(struct generation *g); /* a zeroed struct is allowed */
 size_t generation_bytes(const struct ddl_sampling *sampling, size_t V);
 
 /* Chooses the next token from logits (V), which are changed by penalties and biases, and passes on its text.
- * heap: (V) scratch. DDL_E_NUMERIC where no logit is finite. */
+ * heap: (V) scratch. DDL_E_NUMERIC where no logit is finite after them. */
 ddl_status generation_choose(struct generation *g, float *logits, int32_t *heap, struct ddl_error *err);
 /* Ends the generation as cancelled, if it has not ended; text that is held back is dropped. */
 void generation_cancel(struct generation *g);

@@ -6,6 +6,8 @@
 #include <math.h>
 #include <string.h>
 
+#define MAX_BIAS 1e6f /* a sum of many stays finite */
+
 const struct ddl_other_name sampling_length_others[] = {
     { "-n", "In llama.cpp -n counts new tokens; --n is the number of texts", DDL_OTHER_DIFFERS },
     { "ctx_size", "the context is the model's block_size", DDL_OTHER_NONE },
@@ -66,10 +68,11 @@ ddl_status ddl_sampling_check(const struct ddl_sampling *sampling, size_t n_toke
     for (size_t i = 0; !status && i < sampling->n_bias; i++) {
         float bias = sampling->bias[i].bias;
         status = check_token("logit_bias", i, sampling->bias[i].token, n_tokens, err);
-        if (!status && !isfinite(bias) && !(bias < 0))
-            status = ddl_error_set(err, DDL_E_USAGE,
-                                   "logit_bias %zu: expected a finite number or -infinity, found %g", i,
-                                   (double)bias);
+        if (!status && !(fabsf(bias) <= MAX_BIAS) && bias != -INFINITY)
+            status =
+                ddl_error_set(err, DDL_E_USAGE,
+                              "logit_bias %zu: expected a number from -1e6 to 1e6, or -infinity, found %g", i,
+                              (double)bias);
     }
     return status;
 }

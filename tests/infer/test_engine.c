@@ -241,6 +241,99 @@ static void prompts_do_not_stall_texts(void **state)
     ddl_model_free(model);
 }
 
+/* The size of a pass changes no token. */
+static void rows_change_nothing(void **state)
+{
+    (void)state;
+    static const size_t rows[] = { 1, 2, 7, 1000 };
+    ddl_model *model = model_of("ddl-tc-ec", DDL_PRECISION_F32);
+    const struct ddl_sampling sampling = sampling_of(1, 4);
+    int32_t expected[3][NEW];
+    struct ddl_error err;
+    size_t n;
+    for (size_t i = 0; i < 3; i++)
+        alone(model, 20 + i, 3 + 40 * i, 0, &sampling, expected[i]);
+    for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
+        ddl_engine *engine;
+        ddl_generation *of[3];
+        const struct ddl_engine_options options = { .slots = 3, .tokens = CONTEXT, .rows = rows[k] };
+        assert_ok(ddl_engine_create(&engine, model, tokenizer, &options, &err), err);
+        for (size_t i = 0; i < 3; i++)
+            of[i] = add(engine, 20 + i, 3 + 40 * i, 0, &sampling);
+        run(engine);
+        for (size_t i = 0; i < 3; i++) {
+            assert_memory_equal(ddl_generation_ids(of[i], &n), expected[i], sizeof expected[i]);
+            ddl_generation_free(of[i]);
+        }
+        ddl_engine_free(engine);
+    }
+    ddl_model_free(model);
+}
+
+/* A first token that all prompts share keeps no slot from being replaced. */
+static void the_oldest_slot_is_replaced(void **state)
+{
+    (void)state;
+    static const uint64_t texts[] = { 400, 401, 402, 401 };
+    ddl_model *model = model_of("baseline", DDL_PRECISION_F32);
+    ddl_engine *engine = engine_of(model, 1, 1);
+    const struct ddl_sampling sampling = sampling_of(0, 0);
+    size_t reused = 0;
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        ddl_generation *generation = add(engine, texts[i], PROMPT, 1, &sampling);
+        run(engine);
+        reused = reused_of(generation);
+        ddl_generation_free(generation);
+    }
+    assert_int_equal(reused, PROMPT - 1);
+    ddl_engine_free(engine);
+    ddl_model_free(model);
+}
+
+struct listener {
+    ddl_generation *generation;
+    const int32_t *expected;
+    size_t calls, until; /* calls until the request ends; 0: never */
+};
+
+static int listen(void *user, size_t sequence, const char *text, size_t size)
+{
+    struct listener *listener = user;
+    size_t n;
+    const int32_t *ids = ddl_generation_ids(listener->generation, &n);
+    assert_true(sequence == 5 && text && size > 0 && n > 0);
+    assert_memory_equal(ids, listener->expected, n * sizeof *ids);
+    return ++listener->calls == listener->until;
+}
+
+/* Inside of `text` the tokens are complete; what it returns ends its own request only. */
+static void text_is_received(void **state)
+{
+    (void)state;
+    ddl_model *model = model_of("ddl-1", DDL_PRECISION_F32);
+    struct ddl_sampling sampling = sampling_of(1, 6);
+    sampling.sequence = 5;
+    int32_t tokens[PROMPT], expected[NEW];
+    struct listener listeners[2] = { { .expected = expected, .until = 3 }, { .expected = expected } };
+    struct ddl_error err;
+    alone(model, 30, PROMPT, 0, &sampling, expected);
+    fill(tokens, 30, PROMPT, 0);
+    ddl_engine *engine = engine_of(model, 2, 0);
+    for (size_t i = 0; i < 2; i++) {
+        const struct ddl_engine_request request = { tokens, PROMPT, &sampling, listen, &listeners[i] };
+        assert_ok(ddl_engine_add(engine, &request, &listeners[i].generation, &err), err);
+    }
+    run(engine);
+    assert_int_equal(finish_of(listeners[0].generation), DDL_FINISH_CANCELLED);
+    assert_int_equal(listeners[0].calls, 3);
+    assert_int_equal(finish_of(listeners[1].generation), DDL_FINISH_LENGTH);
+    assert_true(listeners[1].calls > 3);
+    for (size_t i = 0; i < 2; i++)
+        ddl_generation_free(listeners[i].generation);
+    ddl_engine_free(engine);
+    ddl_model_free(model);
+}
+
 static void refusals(void **state)
 {
     (void)state;
@@ -259,6 +352,10 @@ static void refusals(void **state)
                                        &(struct ddl_engine_options){ .slots = 1, .tokens = CONTEXT + 1 },
                                        &err),
                      DDL_E_USAGE);
+    const struct ddl_engine_options many = { .slots = 2, .cached = SIZE_MAX, .tokens = CONTEXT };
+    assert_int_equal(ddl_engine_create(&none, model, tokenizer, &many, &err), DDL_E_USAGE);
+    assert_says(&err, "engine: slots and cached: expected at most ");
+    assert_true(ddl_engine_bytes(ddl_model_config(model), DDL_PRECISION_F32, &many) == SIZE_MAX);
     engine = engine_of(model, 1, 1);
     assert_int_equal(ddl_engine_add(engine, &request, &generation, &err), DDL_E_USAGE);
     assert_says(&err, "prompt: token 2: expected 0 to ");
@@ -282,6 +379,9 @@ int main(void)
         cmocka_unit_test(neighbors_change_nothing),
         cmocka_unit_test(prefixes_are_reused),
         cmocka_unit_test(prompts_do_not_stall_texts),
+        cmocka_unit_test(rows_change_nothing),
+        cmocka_unit_test(the_oldest_slot_is_replaced),
+        cmocka_unit_test(text_is_received),
         cmocka_unit_test(refusals),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

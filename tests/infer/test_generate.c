@@ -347,7 +347,7 @@ static void sampling_is_checked(void **state)
     assert_says(&err, "logit_bias 0: expected a token from 0 to 9, found -1");
     k.bias = &endless;
     assert_int_equal(ddl_sampling_check(&k, 10, &err), DDL_E_USAGE);
-    assert_says(&err, "expected a finite number or -infinity");
+    assert_says(&err, "expected a number from -1e6 to 1e6, or -infinity");
     k.n_bias = 0;
     k.min_p = 2;
     assert_int_equal(ddl_sampling_check(&k, 10, &err), DDL_E_USAGE);
