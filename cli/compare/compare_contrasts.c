@@ -54,6 +54,14 @@ ddl_status test_protocol(struct compared *c, const struct ddl_sweep_protocol *pr
     struct ddl_contrast_options own = *options;
     if (!ddl_sweep_protocol_is_set(protocol))
         return DDL_OK;
+    if (protocol->n_ended < protocol->n_runs) {
+        struct ddl_error message;
+        ddl_error_set(&message, DDL_OK,
+                      "%zu of %zu runs have ended: the contrasts of the protocol are tested when all have",
+                      protocol->n_ended, protocol->n_runs);
+        print_compare_note(NULL, message.text);
+        return DDL_OK;
+    }
     if (!(options->margin > 0)) {
         own.margin = protocol->margin;
         own.power = protocol->power;
@@ -63,7 +71,15 @@ ddl_status test_protocol(struct compared *c, const struct ddl_sweep_protocol *pr
     c->secondary_text = strdup(protocol->secondary);
     if (!status && !c->secondary_text)
         status = ddl_error_set(err, DDL_E_MEMORY, "out of memory for the contrasts");
-    return status ? status : add_contrasts(c, c->secondary_text, &own, err);
+    if (!status)
+        status = add_contrasts(c, c->secondary_text, &own, err);
+    if (status != DDL_E_USAGE)
+        return status;
+    /* a group of which no run was left */
+    c->n_contrasts = 0;
+    print_compare_note(NULL, err->text);
+    print_compare_note(NULL, "the contrasts of the protocol are not tested");
+    return DDL_OK;
 }
 
 /* ---- tables ---- */

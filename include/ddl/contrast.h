@@ -30,7 +30,8 @@ struct ddl_contrast {
     double difference, error, df; /* estimate, standard error, degrees of freedom        */
     double low, high;             /* 95 % confidence interval of the difference          */
     double p, holm_p;             /* two-sided p-value of the t-test; after the correction */
-    double effect, effect_low, effect_high;   /* in standard deviations of a seed; 95 % interval     */
+    double effect, effect_low, effect_high;   /* in standard deviations of the difference of one seed;
+                                                 95 % interval                                       */
     double inner_low, inner_high;             /* 90 % confidence interval of the difference          */
     double equivalence_p, equivalence_holm_p; /* of the two one-sided tests; after the correction   */
     double seeds;                             /* needed for the power, in each group                 */

@@ -130,7 +130,8 @@ static const struct ddl_run_point *point_at(const struct ddl_run_log *log, uint6
     return low < log->n && log->points[low].step == step ? &log->points[low] : NULL;
 }
 
-/* The last steps that some runs have in common: of all, and of those with a validation (0: none). */
+/* The last steps that some runs have in common: of all, and of those with a validation after training began
+ * (0: none). */
 struct common {
     uint64_t step, val_step;
 };
@@ -158,7 +159,8 @@ static struct common common_steps(const struct comparing *c, const size_t *runs,
             first = log;
     }
     for (size_t i = first ? first->n : 0; i-- > 0;) {
-        if (!isnan(first->points[i].val_loss) && all_validated_at(c, runs, n, first->points[i].step)) {
+        if (first->points[i].step > 0 && !isnan(first->points[i].val_loss) &&
+            all_validated_at(c, runs, n, first->points[i].step)) {
             out.val_step = first->points[i].step;
             break;
         }
@@ -202,7 +204,7 @@ static ddl_status set_steps(const struct comparing *c, struct ddl_comparison *ou
 static double val_loss_of(const struct ddl_compare_group *group, const struct ddl_run_log *log)
 {
     const struct ddl_run_point *point = point_at(log, group->val_step);
-    return point ? point->val_loss : NAN;
+    return point && group->val_step > 0 ? point->val_loss : NAN;
 }
 
 static double train_loss_of(const struct ddl_compare_group *group, const struct ddl_run_log *log)

@@ -143,13 +143,20 @@ static size_t run_of_seed(const struct testing *t, const struct ddl_compare_grou
     return SIZE_MAX;
 }
 
-/* The contrast of the runs with the seed; NaN unless all of its groups have one. */
-static double of_seed(const struct testing *t, uint64_t seed)
+enum side { BOTH, LEFT, RIGHT };
+
+static bool is_of(double weight, enum side side)
+{
+    return weight != 0 && (side == BOTH || (weight > 0) == (side == LEFT));
+}
+
+/* The weighted sum of the runs with the seed on a side; NaN unless all of its groups have one. */
+static double of_seed(const struct testing *t, enum side side, uint64_t seed)
 {
     double sum = 0;
     for (size_t g = 0; g < t->comparison->n_groups; g++) {
         const struct ddl_compare_group *group = &t->comparison->groups[g];
-        if (t->weights[g] == 0)
+        if (!is_of(t->weights[g], side))
             continue;
         size_t run = run_of_seed(t, group, seed);
         if (run == SIZE_MAX)
@@ -159,46 +166,45 @@ static double of_seed(const struct testing *t, uint64_t seed)
     return sum;
 }
 
-/* The contrasts of the seeds that all groups have, into t->values; how many. */
-static size_t set_values(struct testing *t)
+/* The sums of a side for the seeds that all of its groups have. */
+static struct ddl_mean mean_of(struct testing *t, enum side side)
 {
     size_t first = 0, n = 0;
-    while (t->weights[first] == 0)
+    while (!is_of(t->weights[first], side))
         first++;
     const struct ddl_compare_group *group = &t->comparison->groups[first];
     for (size_t i = 0; i < group->n; i++) {
         const struct ddl_train_config *recipe = t->logs[group->runs[i]].recipe;
-        double value = recipe ? of_seed(t, recipe->seed) : NAN;
+        double value = recipe ? of_seed(t, side, recipe->seed) : NAN;
         if (!isnan(value))
             t->values[n++] = value;
     }
-    return n;
+    return statistics_mean(t->values, n);
 }
 
-/* Variance of a contrast of n seeds in each group is sd^2/n, with (n - 1) df_factor degrees of freedom. */
+/* Variance of a contrast of n seeds on each side is sd^2/n, with (n - 1) df_factor degrees of freedom. */
 struct spread {
     double sd, df_factor;
 };
 
+/* Paired where two seeds or more are on both sides; else Welch's test of the sides, each averaged by seed,
+ * since runs with the same seed are not independent. */
 static struct spread estimate(struct testing *t, struct ddl_contrast *out)
 {
-    out->n = set_values(t);
-    if (out->n >= 2) {
-        const struct ddl_mean mean = statistics_mean(t->values, out->n);
-        out->difference = mean.mean;
-        out->error = mean.sd / sqrt((double)out->n);
-        out->df = (double)(out->n - 1);
-        return (struct spread){ mean.sd, 1 };
+    const struct ddl_mean pairs = mean_of(t, BOTH);
+    out->n = pairs.n;
+    if (pairs.n >= 2) {
+        out->difference = pairs.mean;
+        out->error = pairs.sd / sqrt((double)pairs.n);
+        out->df = (double)(pairs.n - 1);
+        return (struct spread){ pairs.sd, 1 };
     }
     double squares = 0, parts = 0, sum = 0, sum_squares = 0;
     out->difference = 0;
-    for (size_t g = 0; g < t->comparison->n_groups; g++) {
-        const struct ddl_compare_group *group = &t->comparison->groups[g];
-        const struct ddl_mean *mean = t->val ? &group->val_loss : &group->train_loss;
-        if (t->weights[g] == 0)
-            continue;
-        double q = t->weights[g] * t->weights[g] * mean->sd * mean->sd, n = (double)mean->n;
-        out->difference += t->weights[g] * mean->mean;
+    for (int side = LEFT; side <= RIGHT; side++) {
+        const struct ddl_mean mean = mean_of(t, (enum side)side);
+        const double q = mean.sd * mean.sd, n = (double)mean.n;
+        out->difference += mean.mean;
         squares += q / n;
         parts += q / n * (q / n) / (n - 1);
         sum += q;

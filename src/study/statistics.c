@@ -86,6 +86,8 @@ double statistics_t_noncentral(double t, double df, double noncentrality)
 
 double statistics_t_noncentrality(double t, double df, double p)
 {
+    if (fabs(t) > 1e3) /* the integral would need too many steps, and no effect is so large */
+        return NAN;
     double low = -10 * fabs(t) - 40, high = 10 * fabs(t) + 40;
     for (int i = 0; i < 60; i++) { /* bisection: the probability falls */
         const double middle = (low + high) / 2;
@@ -138,6 +140,8 @@ struct ddl_mean statistics_mean(const double *values, size_t n)
     if (n < 2 || isnan(m.mean))
         return m;
     m.sd = sqrt(squares / (double)(n - 1));
+    if (m.sd <= 1e-12 * fabs(m.mean)) /* equal values, but for the rounding of their mean */
+        m.sd = 0;
     double margin = statistics_t_critical(0.05, (double)(n - 1)) * m.sd / sqrt((double)n);
     m.low = m.mean - margin;
     m.high = m.mean + margin;

@@ -18,7 +18,7 @@ double statistics_t_critical(double p, double df);
 double statistics_t_upper(double t, double df);
 /* The probability that T <= t for T with the noncentral t distribution. */
 double statistics_t_noncentral(double t, double df, double noncentrality);
-/* The noncentrality for which statistics_t_noncentral(t, df, .) = p, for p in (0, 1). */
+/* The noncentrality for which statistics_t_noncentral(t, df, .) = p, for p in (0, 1); NaN for |t| > 1000. */
 double statistics_t_noncentrality(double t, double df, double p);
 /* The smallest number n >= 2 of seeds with which a two-sided t-test at `level` of a mean of n values with n -
  * 1 times df_factor degrees of freedom is significant with probability `power`, if the expected value is

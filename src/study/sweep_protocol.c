@@ -51,6 +51,19 @@ static void copy_text(const json_t *object, const char *key, char *out, size_t s
     snprintf(out, size, "%s", text ? text : "");
 }
 
+static void count_runs(const json_t *runs, struct ddl_sweep_protocol *out)
+{
+    for (size_t i = 0; i < json_array_size(runs); i++) {
+        const json_t *run = json_array_get(runs, i);
+        const char *state = json_string_value(json_object_get(run, "state"));
+        if (!state || json_is_true(json_object_get(run, "candidate")))
+            continue;
+        out->n_runs++;
+        out->n_ended += strcmp(state, ddl_sweep_state_names[DDL_SWEEP_FINISHED]) == 0 ||
+                        strcmp(state, ddl_sweep_state_names[DDL_SWEEP_FAILED]) == 0;
+    }
+}
+
 ddl_status ddl_sweep_protocol_read(struct ddl_sweep_protocol *out, const char *folder, struct ddl_error *err)
 {
     char path[4200];
@@ -74,6 +87,7 @@ ddl_status ddl_sweep_protocol_read(struct ddl_sweep_protocol *out, const char *f
         snprintf(out->secondary + used, sizeof out->secondary - used, "%s%s", used ? "\n" : "",
                  text ? text : "");
     }
+    count_runs(json_object_get(root, "runs"), out);
     json_decref(root);
     return DDL_OK;
 }

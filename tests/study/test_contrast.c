@@ -140,6 +140,22 @@ static void other_seeds(void **state)
     near(f.out[1].difference, ((3.05 - 3.2) + (3.24 - 3.4)) / 2);
 }
 
+/* Pooled groups with the same seeds, against one with others: each seed of a side is one value. */
+static void pooled_groups_with_other_seeds(void **state)
+{
+    (void)state;
+    struct fixture f;
+    static const char *const text[] = { "m=a + m=b - m=c" };
+    const uint64_t apart[N_GROUPS] = { 0, 0, 10 };
+    const struct ddl_contrast_options options = { .power = 0.8 };
+    assert_ok(contrast(&f, apart, text, 1, options), f.err);
+    assert_int_equal(f.out[0].n, 0);
+    near(f.out[0].difference, -0.15);
+    near(f.out[0].p, 0.3430917719139797); /* stats.ttest_ind of (2.9, 3.15, 3.2) and (3.05, 3.24, 3.41) */
+    near(f.out[0].df, 3.9493276910131745);
+    near(f.out[0].low, -0.5389013109005689);
+}
+
 static void rejected_contrasts(void **state)
 {
     (void)state;
@@ -237,9 +253,13 @@ static void program_tests_contrasts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(paired_tests),       cmocka_unit_test(without_correction),
-        cmocka_unit_test(pooled_groups),      cmocka_unit_test(other_seeds),
-        cmocka_unit_test(rejected_contrasts), cmocka_unit_test(program_tests_contrasts),
+        cmocka_unit_test(paired_tests),
+        cmocka_unit_test(without_correction),
+        cmocka_unit_test(pooled_groups),
+        cmocka_unit_test(other_seeds),
+        cmocka_unit_test(pooled_groups_with_other_seeds),
+        cmocka_unit_test(rejected_contrasts),
+        cmocka_unit_test(program_tests_contrasts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -131,7 +131,6 @@ static void are_printed(void **state)
     assert_non_null(file);
     ddl_sweep_write_json(&sweep, file);
     assert_int_equal(fclose(file), 0);
-    ddl_sweep_close(&sweep);
     for (size_t m = 0; m < 3; m++) {
         for (int seed = 0; seed < 3; seed++)
             write_run(models[m], seed, losses[m][seed]);
@@ -141,6 +140,18 @@ static void are_printed(void **state)
         "question: does it help?\nprimary contrast: ddl-1 - baseline\nsecondary contrast: ddl-1 - scale\n"
         "secondary contrast: scale - baseline\nmargin of equivalence: 0.03\nstopping rule: four seeds, no "
         "look before\n");
+    /* No look before all runs have ended. */
+    program("compare runs 2>&1", 0);
+    printed("0 of 9 runs have ended: the contrasts of the protocol are tested when all have");
+    if (strstr(out, "question:"))
+        fail_msg("a protocol is tested before its runs have ended:\n%s", out);
+    for (size_t r = 0; r < sweep.n_runs; r++)
+        sweep.runs[r].state = r ? DDL_SWEEP_FINISHED : DDL_SWEEP_FAILED;
+    file = fopen(record, "w");
+    assert_non_null(file);
+    ddl_sweep_write_json(&sweep, file);
+    assert_int_equal(fclose(file), 0);
+    ddl_sweep_close(&sweep);
     program("compare runs", 0);
     printed("question: does it help?\n");
     printed("stopping rule: four seeds, no look before\n");

@@ -57,6 +57,9 @@ static void t_table(void **state)
 static void means(void **state)
 {
     (void)state;
+    /* equal values, whose mean is rounded */
+    assert_true(statistics_mean((const double[]){ 3.3, 3.3, 3.3 }, 3).sd == 0);
+    assert_true(statistics_mean((const double[]){ 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1 }, 7).sd == 0);
     static const double a[] = { 3.51, 3.48, 3.55, 3.50 };
     struct ddl_mean m = statistics_mean(a, 4);
     near(m.mean, 3.51, 1e-15);
@@ -113,6 +116,7 @@ static void noncentral_t(void **state)
     near(statistics_t_noncentral(0.5, 7.3, -2), 0.9931201036318194, 1e-12);
     near(statistics_t_noncentral(150, 7, 150), 0.42891223238526166, 1e-9);
     near(statistics_t_noncentral(1.3, 1e5, 0.4), 0.5 * erfc(-0.9 / sqrt(2)), 1e-4);
+    assert_true(isnan(statistics_t_noncentrality(1e9, 2, 0.025)));
     near(statistics_t_noncentrality(2.5, 7, 0.025), 4.7829195092558585, 1e-11);
     near(statistics_t_noncentrality(2.5, 7, 0.975), 0.09677530440379753, 1e-9);
     near(statistics_t_noncentrality(30, 3, 0.975), 7.935154255900685, 1e-11);
