@@ -1,4 +1,4 @@
-/* The run folders in a sweep's folder, for what reads several runs. */
+/* What sweep.json says to those who read the runs of a sweep: their folders, and the protocol. */
 #define _POSIX_C_SOURCE 200809L
 #include "ddl/sweep.h"
 
@@ -149,4 +149,53 @@ ddl_status ddl_sweep_list(const char *out, char ***names, size_t *n, ddl_warn_fn
     *names = list.names;
     *n = list.n;
     return status;
+}
+
+/* ---- the protocol ---- */
+
+static void copy_text(const json_t *object, const char *key, char *out, size_t size)
+{
+    const char *text = json_string_value(json_object_get(object, key));
+    snprintf(out, size, "%s", text ? text : "");
+}
+
+static void count_runs(const json_t *runs, struct ddl_sweep_protocol *out)
+{
+    for (size_t i = 0; i < json_array_size(runs); i++) {
+        const json_t *run = json_array_get(runs, i);
+        const char *state = json_string_value(json_object_get(run, "state"));
+        if (!state || json_is_true(json_object_get(run, "candidate")))
+            continue;
+        out->n_runs++;
+        out->n_ended += strcmp(state, ddl_sweep_state_names[DDL_SWEEP_FINISHED]) == 0 ||
+                        strcmp(state, ddl_sweep_state_names[DDL_SWEEP_FAILED]) == 0;
+    }
+}
+
+ddl_status ddl_sweep_protocol_read(struct ddl_sweep_protocol *out, const char *folder, struct ddl_error *err)
+{
+    char path[4200];
+    json_t *root;
+    *out = (struct ddl_sweep_protocol){ 0 };
+    if (!ddl_path_join(path, sizeof path, folder, record_name) || !ddl_file_exists(path))
+        return DDL_OK;
+    ddl_status status = ddl_json_read(&root, path, RECORD_LIMIT, err);
+    if (status)
+        return status;
+    const json_t *protocol = json_object_get(root, "protocol");
+    const json_t *secondary = json_object_get(protocol, "secondary");
+    copy_text(protocol, "question", out->question, sizeof out->question);
+    copy_text(protocol, "primary", out->primary, sizeof out->primary);
+    copy_text(protocol, "stopping", out->stopping, sizeof out->stopping);
+    out->margin = json_number_value(json_object_get(protocol, "margin"));
+    out->power = json_number_value(json_object_get(protocol, "power"));
+    for (size_t i = 0; i < json_array_size(secondary); i++) {
+        const char *text = json_string_value(json_array_get(secondary, i));
+        const size_t used = strlen(out->secondary);
+        snprintf(out->secondary + used, sizeof out->secondary - used, "%s%s", used ? "\n" : "",
+                 text ? text : "");
+    }
+    count_runs(json_object_get(root, "runs"), out);
+    json_decref(root);
+    return DDL_OK;
 }
