@@ -61,8 +61,8 @@ void cuda_note(struct cuda_device *device, CUresult result, const char *at);
 /* Memory of an op: cuda_alloc, recorded for check_error if there is none. */
 void *cuda_alloc_for_op(struct cuda_device *device, size_t bytes);
 
-/* Launches a kernel with blocks of its `threads`; `arguments` are copied. `shared`: bytes of dynamic shared
- * memory. */
+/* Launches a kernel with blocks of its `threads`, if there is one; `arguments` are copied. `shared`: bytes of
+ * dynamic shared memory. */
 void cuda_launch(struct cuda_device *device, enum cuda_kernel kernel, size_t blocks, size_t shared,
                  const void *arguments);
 /* The same with blocks of `threads` threads, at most those of the kernel. */

@@ -60,6 +60,8 @@ void cuda_launch_threads(struct cuda_device *device, enum cuda_kernel kernel, si
                          size_t shared, const void *arguments)
 {
     void *parameters[] = { (void *)(uintptr_t)arguments }; /* read during the call alone */
+    if (blocks == 0)
+        return;
     if (shared > CUDA_SHARED_BYTES && shared > device->shared[kernel]) {
         cuda_note(device,
                   cuda_enter(device)->function_set(device->functions[kernel],
