@@ -153,9 +153,9 @@ static void greedy_together(ddl_model *model, size_t slots, const char *what)
     free(step);
 }
 
-static void other_slots_change_nothing(void **state)
+/* Calls `check` with each model in each precision, on ref and on cpu with one and two threads. */
+static void each_model(void (*check)(ddl_model *model, const char *preset, size_t threads, const char *what))
 {
-    (void)state;
     for (size_t i = 0; i < PRESETS * PRECISIONS; i++) {
         struct ddl_config config = config_of(presets[i / PRECISIONS]);
         for (size_t b = 0; b < 3; b++) {
@@ -164,13 +164,24 @@ static void other_slots_change_nothing(void **state)
             ddl_model *model = model_of(&config, (enum ddl_precision)(i % PRECISIONS), backend);
             snprintf(what, sizeof what, "%s, %s, %s", presets[i / PRECISIONS],
                      ddl_precision_names[i % PRECISIONS], ddl_backend_description(backend));
-            greedy_together(model, SLOTS, what);
-            if (b == 2 && i / PRECISIONS == 3)
-                greedy_together(model, 37, what); /* more than one pass a step */
+            check(model, presets[i / PRECISIONS], b, what);
             ddl_model_free(model);
             ddl_backend_free(backend);
         }
     }
+}
+
+static void check_slots(ddl_model *model, const char *preset, size_t threads, const char *what)
+{
+    greedy_together(model, SLOTS, what);
+    if (threads == 2 && preset == presets[3])
+        greedy_together(model, 37, what); /* more than one pass a step */
+}
+
+static void other_slots_change_nothing(void **state)
+{
+    (void)state;
+    each_model(check_slots);
 }
 
 /* A model whose products are too large for the smallest cases of a backend's dispatch. */
@@ -875,8 +886,10 @@ static void append_parts(ddl_session *session, const float *by_steps, const size
 }
 
 /* Between calls, random slots are cut, or replaced by a prefix of another one. */
-static void check_parts(ddl_model *model, const char *what)
+static void check_parts(ddl_model *model, const char *preset, size_t threads, const char *what)
 {
+    (void)preset;
+    (void)threads;
     float *by_steps = malloc(PARTS_SLOTS * CONTEXT * V * sizeof *by_steps);
     ddl_session *session = session_of(model, PARTS_SLOTS, 1);
     size_t text[PARTS_SLOTS], cuts = 0;
@@ -911,19 +924,7 @@ static void check_parts(ddl_model *model, const char *what)
 static void parts_and_cuts_have_the_same_bits(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < PRESETS * PRECISIONS; i++) {
-        struct ddl_config config = config_of(presets[i / PRECISIONS]);
-        for (size_t b = 0; b < 3; b++) {
-            ddl_backend *backend = backend_of(b ? "cpu" : "ref", b);
-            char what[128];
-            ddl_model *model = model_of(&config, (enum ddl_precision)(i % PRECISIONS), backend);
-            snprintf(what, sizeof what, "%s, %s, %s", presets[i / PRECISIONS],
-                     ddl_precision_names[i % PRECISIONS], ddl_backend_description(backend));
-            check_parts(model, what);
-            ddl_model_free(model);
-            ddl_backend_free(backend);
-        }
-    }
+    each_model(check_parts);
 }
 
 static void cuts_are_checked(void **state)
