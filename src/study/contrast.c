@@ -243,21 +243,26 @@ static void test(struct testing *t, struct ddl_contrast *out, const struct ddl_c
 
 /* ---- Holm's correction ---- */
 
-/* The corrected p-value of contrast i, whose field at `offset` has the p-value: the largest (m - r) p_r of
- * the p-values up to its own, where r counts from 0 in rising order, and m p-values are not NaN. */
-static double corrected(const struct ddl_contrast *contrasts, size_t n, size_t i, size_t offset)
+static double p_of(const struct ddl_contrast *contrast, bool equivalence)
 {
+    return equivalence ? contrast->equivalence_p : contrast->p;
+}
+
+/* The corrected p-value of contrast i, of its difference or its equivalence: the largest (m - r) p_r of the
+ * p-values up to its own, where r counts from 0 in rising order, and m p-values are not NaN. */
+static double corrected(const struct ddl_contrast *contrasts, size_t n, size_t i, bool equivalence)
+{
+    const double own = p_of(&contrasts[i], equivalence);
     double largest = 0;
-    const double own = *(const double *)(const void *)((const char *)&contrasts[i] + offset);
     if (isnan(own))
         return NAN;
     for (size_t j = 0; j < n; j++) {
-        const double p = *(const double *)(const void *)((const char *)&contrasts[j] + offset);
+        const double p = p_of(&contrasts[j], equivalence);
         size_t not_smaller = 0;
         if (isnan(p) || p > own)
             continue;
         for (size_t k = 0; k < n; k++)
-            not_smaller += *(const double *)(const void *)((const char *)&contrasts[k] + offset) >= p;
+            not_smaller += p_of(&contrasts[k], equivalence) >= p;
         largest = fmax(largest, (double)not_smaller * p);
     }
     return fmin(largest, 1);
@@ -302,8 +307,8 @@ static ddl_status test_all(struct testing *t, struct ddl_contrast *out, const ch
         test(t, &out[i], options, options->holm ? LEVEL / (double)n : LEVEL);
     }
     for (size_t i = 0; options->holm && i < n; i++) {
-        out[i].holm_p = corrected(out, n, i, offsetof(struct ddl_contrast, p));
-        out[i].equivalence_holm_p = corrected(out, n, i, offsetof(struct ddl_contrast, equivalence_p));
+        out[i].holm_p = corrected(out, n, i, false);
+        out[i].equivalence_holm_p = corrected(out, n, i, true);
     }
     return DDL_OK;
 }
