@@ -95,8 +95,7 @@ void cuda_attention_bwd(void *ctx, const struct attention_grad_args *a)
 void cuda_rope_fwd(void *ctx, const struct rope_args *a)
 {
     struct cuda_device *d = ctx;
-    if (a->B * a->T * a->H > 0)
-        cuda_launch(d, CUDA_rope_fwd, cuda_blocks(d, a->B * a->T * a->H, WARPS), 0, a);
+    cuda_launch(d, CUDA_rope_fwd, cuda_blocks(d, a->B * a->T * a->H, WARPS), 0, a);
 }
 
 void cuda_rope_bwd(void *ctx, const struct rope_grad_args *a)
@@ -116,8 +115,7 @@ void cuda_rope_bwd(void *ctx, const struct rope_grad_args *a)
 void cuda_mix_values_fwd(void *ctx, const struct mix_values_args *a)
 {
     struct cuda_device *d = ctx;
-    if (a->N * a->width > 0)
-        cuda_launch(d, CUDA_mix_values_fwd, cuda_blocks(d, a->N * a->width, THREADS), 0, a);
+    cuda_launch(d, CUDA_mix_values_fwd, cuda_blocks(d, a->N * a->width, THREADS), 0, a);
 }
 
 void cuda_mix_values_bwd(void *ctx, const struct mix_values_grad_args *a)
@@ -133,13 +131,11 @@ void cuda_mix_values_bwd(void *ctx, const struct mix_values_grad_args *a)
 void cuda_cache_append(void *ctx, const struct cache_append_args *a)
 {
     struct cuda_device *d = ctx;
-    if (a->ragged.N * a->width > 0)
-        cuda_launch(d, CUDA_cache_append, cuda_blocks(d, a->ragged.N * a->width, THREADS), 0, a);
+    cuda_launch(d, CUDA_cache_append, cuda_blocks(d, a->ragged.N * a->width, THREADS), 0, a);
 }
 
 void cuda_history_push(void *ctx, const struct history_push_args *a)
 {
     struct cuda_device *d = ctx;
-    if (a->ragged.B * a->width > 0)
-        cuda_launch(d, CUDA_history_push, cuda_blocks(d, a->ragged.B * a->width, THREADS), 0, a);
+    cuda_launch(d, CUDA_history_push, cuda_blocks(d, a->ragged.B * a->width, THREADS), 0, a);
 }

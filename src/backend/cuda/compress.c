@@ -9,8 +9,7 @@ void cuda_init_state_fwd(void *ctx, const struct init_state_args *a)
 {
     struct cuda_device *d = ctx;
     size_t N = a->B * a->T;
-    if (N)
-        cuda_launch(d, CUDA_init_state_fwd, cuda_blocks(d, N, 1), 0, a);
+    cuda_launch(d, CUDA_init_state_fwd, cuda_blocks(d, N, 1), 0, a);
 }
 
 void cuda_init_state_bwd(void *ctx, const struct init_state_grad_args *a)
@@ -66,8 +65,7 @@ void cuda_compress_bwd(void *ctx, const struct compress_grad_args *a)
 void cuda_project_fwd(void *ctx, const struct project_args *a)
 {
     struct cuda_device *d = ctx;
-    if (a->N)
-        cuda_launch(d, CUDA_project_fwd, cuda_blocks(d, a->N, CUDA_PRODUCT_ROWS), 0, a);
+    cuda_launch(d, CUDA_project_fwd, cuda_blocks(d, a->N, CUDA_PRODUCT_ROWS), 0, a);
 }
 
 void cuda_project_bwd(void *ctx, const struct project_grad_args *a)
@@ -86,6 +84,5 @@ void cuda_project_bwd(void *ctx, const struct project_grad_args *a)
 void cuda_embed_bwd(void *ctx, const struct embed_grad_args *a)
 {
     struct cuda_device *d = ctx;
-    if (a->N)
-        cuda_launch(d, CUDA_embed_bwd, cuda_blocks(d, a->N, 1), 0, a);
+    cuda_launch(d, CUDA_embed_bwd, cuda_blocks(d, a->N, 1), 0, a);
 }

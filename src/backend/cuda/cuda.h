@@ -120,8 +120,7 @@ static inline size_t cuda_most_channels(size_t c)
     void cuda_##name(void *ctx, const struct args *a)                                                        \
     {                                                                                                        \
         struct cuda_device *d = ctx;                                                                         \
-        if (a->N)                                                                                            \
-            cuda_launch(d, CUDA_##name, cuda_blocks(d, a->N, 1), 0, a);                                      \
+        cuda_launch(d, CUDA_##name, cuda_blocks(d, a->N, 1), 0, a);                                          \
     }
 
 #define CUDA_DECLARE(name, args) void cuda_##name(void *ctx, const struct args *a);

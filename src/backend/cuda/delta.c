@@ -26,27 +26,24 @@ void cuda_delta_fwd(void *ctx, const struct ddl_delta_args *a)
 {
     struct cuda_device *d = ctx;
     struct shape s = shape_of(a->d, a->c);
-    if (a->N)
-        cuda_launch_threads(d, s.held ? CUDA_delta_fwd : CUDA_delta_fwd_long, cuda_blocks(d, a->N, 1),
-                            s.threads, s.shared, &(struct cuda_delta){ *a, s.staged });
+    cuda_launch_threads(d, s.held ? CUDA_delta_fwd : CUDA_delta_fwd_long, cuda_blocks(d, a->N, 1), s.threads,
+                        s.shared, &(struct cuda_delta){ *a, s.staged });
 }
 
 void cuda_delta_inverse(void *ctx, const struct ddl_delta_inverse_args *a)
 {
     struct cuda_device *d = ctx;
     struct shape s = shape_of(a->d, a->c);
-    if (a->N)
-        cuda_launch_threads(d, s.held ? CUDA_delta_inverse : CUDA_delta_inverse_long, cuda_blocks(d, a->N, 1),
-                            s.threads, s.shared, &(struct cuda_delta_inverse){ *a, s.staged });
+    cuda_launch_threads(d, s.held ? CUDA_delta_inverse : CUDA_delta_inverse_long, cuda_blocks(d, a->N, 1),
+                        s.threads, s.shared, &(struct cuda_delta_inverse){ *a, s.staged });
 }
 
 void cuda_delta_bwd(void *ctx, const struct ddl_delta_grad_args *a)
 {
     struct cuda_device *d = ctx;
     struct shape s = shape_of(a->d, a->c);
-    if (a->N)
-        cuda_launch_threads(d, s.held ? CUDA_delta_bwd : CUDA_delta_bwd_long, cuda_blocks(d, a->N, 1),
-                            s.threads, s.shared, &(struct cuda_delta_grad){ *a, s.staged });
+    cuda_launch_threads(d, s.held ? CUDA_delta_bwd : CUDA_delta_bwd_long, cuda_blocks(d, a->N, 1), s.threads,
+                        s.shared, &(struct cuda_delta_grad){ *a, s.staged });
 }
 
 /* Pooling has no state in registers. */
@@ -59,8 +56,7 @@ void cuda_pool_fwd(void *ctx, const struct pool_args *a)
 {
     struct cuda_device *d = ctx;
     struct shape s = shape_of(a->d, a->c);
-    if (a->N)
-        cuda_launch_threads(d, CUDA_pool_fwd, cuda_blocks(d, a->N, 1), s.threads, pool_shared(&s, a->c), a);
+    cuda_launch_threads(d, CUDA_pool_fwd, cuda_blocks(d, a->N, 1), s.threads, pool_shared(&s, a->c), a);
 }
 
 void cuda_pool_bwd(void *ctx, const struct pool_grad_args *a)

@@ -52,8 +52,7 @@ void cuda_laurel_bwd(void *ctx, const struct laurel_grad_args *a)
 void cuda_weighted_sum(void *ctx, const struct weighted_sum_args *a)
 {
     struct cuda_device *d = ctx;
-    if (a->count)
-        cuda_launch(d, CUDA_weighted_sum, cuda_blocks(d, a->count, COLUMNS), 0, a);
+    cuda_launch(d, CUDA_weighted_sum, cuda_blocks(d, a->count, COLUMNS), 0, a);
 }
 
 void cuda_weighted_sum_bwd(void *ctx, const struct weighted_sum_grad_args *a)

@@ -29,15 +29,13 @@ void cuda_copy_bf16(void *ctx, const struct copy_bf16_args *a)
 {
     struct cuda_device *d = ctx;
     size_t n = matrices(a->batch) * a->rows * a->width;
-    if (n)
-        cuda_launch(d, CUDA_copy_bf16, cuda_blocks(d, n, EACH), 0, a);
+    cuda_launch(d, CUDA_copy_bf16, cuda_blocks(d, n, EACH), 0, a);
 }
 
 void cuda_rmsnorm_fwd(void *ctx, const struct rmsnorm_args *a)
 {
     struct cuda_device *d = ctx;
-    if (a->N)
-        cuda_launch(d, CUDA_rmsnorm_fwd, cuda_blocks(d, a->N, 1), 0, a);
+    cuda_launch(d, CUDA_rmsnorm_fwd, cuda_blocks(d, a->N, 1), 0, a);
 }
 
 void cuda_add_part(struct cuda_device *device, size_t blocks, size_t stride, size_t first, size_t width,
@@ -65,8 +63,7 @@ void cuda_rmsnorm_bwd(void *ctx, const struct rmsnorm_grad_args *a)
 void cuda_bias_fwd(void *ctx, const struct bias_args *a)
 {
     struct cuda_device *d = ctx;
-    if (a->N)
-        cuda_launch(d, CUDA_bias_fwd, cuda_blocks(d, a->N * a->d, THREADS), 0, a);
+    cuda_launch(d, CUDA_bias_fwd, cuda_blocks(d, a->N * a->d, THREADS), 0, a);
 }
 
 void cuda_bias_bwd(void *ctx, const struct bias_grad_args *a)
@@ -82,15 +79,13 @@ void cuda_bias_bwd(void *ctx, const struct bias_grad_args *a)
 void cuda_gather(void *ctx, const struct gather_args *a)
 {
     struct cuda_device *d = ctx;
-    if (a->N)
-        cuda_launch(d, CUDA_gather, cuda_blocks(d, a->N * a->width, EACH), 0, a);
+    cuda_launch(d, CUDA_gather, cuda_blocks(d, a->N * a->width, EACH), 0, a);
 }
 
 void cuda_gather_bf16(void *ctx, const struct gather_bf16_args *a)
 {
     struct cuda_device *d = ctx;
-    if (a->N)
-        cuda_launch(d, CUDA_gather_bf16, cuda_blocks(d, a->N * a->width, EACH), 0, a);
+    cuda_launch(d, CUDA_gather_bf16, cuda_blocks(d, a->N * a->width, EACH), 0, a);
 }
 
 /* Ops on a->n numbers. */
@@ -98,8 +93,7 @@ void cuda_gather_bf16(void *ctx, const struct gather_bf16_args *a)
     void cuda_##name(void *ctx, const struct args *a)                                                        \
     {                                                                                                        \
         struct cuda_device *d = ctx;                                                                         \
-        if (a->n)                                                                                            \
-            cuda_launch(d, CUDA_##name, cuda_blocks(d, a->n, EACH), 0, a);                                   \
+        cuda_launch(d, CUDA_##name, cuda_blocks(d, a->n, EACH), 0, a);                                       \
     }
 FLAT(cast_bf16, cast_bf16_args)
 FLAT(widen_bf16, widen_bf16_args)
@@ -113,13 +107,11 @@ FLAT(gelu_bwd, gelu_grad_args)
 void cuda_swiglu_fwd(void *ctx, const struct swiglu_args *a)
 {
     struct cuda_device *d = ctx;
-    if (a->N)
-        cuda_launch(d, CUDA_swiglu_fwd, cuda_blocks(d, a->N * a->m, EACH), 0, a);
+    cuda_launch(d, CUDA_swiglu_fwd, cuda_blocks(d, a->N * a->m, EACH), 0, a);
 }
 
 void cuda_swiglu_bwd(void *ctx, const struct swiglu_grad_args *a)
 {
     struct cuda_device *d = ctx;
-    if (a->N)
-        cuda_launch(d, CUDA_swiglu_bwd, cuda_blocks(d, a->N * a->m, EACH), 0, a);
+    cuda_launch(d, CUDA_swiglu_bwd, cuda_blocks(d, a->N * a->m, EACH), 0, a);
 }

@@ -24,8 +24,7 @@ void cuda_streams_fold_bwd(void *ctx, const struct streams_fold_grad_args *a)
 void cuda_depth_fwd(void *ctx, const struct depth_args *a)
 {
     struct cuda_device *d = ctx;
-    if (a->N)
-        cuda_launch(d, CUDA_depth_fwd, cuda_blocks(d, a->N, 1), (a->n + 1) * sizeof(float), a);
+    cuda_launch(d, CUDA_depth_fwd, cuda_blocks(d, a->N, 1), (a->n + 1) * sizeof(float), a);
 }
 
 void cuda_depth_bwd(void *ctx, const struct depth_grad_args *a)
