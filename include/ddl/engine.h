@@ -36,10 +36,29 @@ DDL_API ddl_status ddl_engine_create(ddl_engine **out, ddl_model *model, const d
                                      const struct ddl_engine_options *options, struct ddl_error *err);
 DDL_API void ddl_engine_free(ddl_engine *engine); /* `engine` after its generations; NULL is allowed */
 /* Bytes of memory that an engine allocates for a model of this config and precision with these options,
- * without creating it; the backend's own scratch is not included. SIZE_MAX: out of range. */
+ * without creating it, for 64 rows where options->rows is 0; the backend's own scratch is not included.
+ * SIZE_MAX: out of range. */
 DDL_API size_t ddl_engine_bytes(const struct ddl_config *config, enum ddl_precision precision,
                                 const struct ddl_engine_options *options);
 DDL_API size_t ddl_engine_running(const ddl_engine *engine); /* requests of `engine` that have not ended */
+
+/* A token and the natural logarithm of its probability. */
+struct ddl_scored_token {
+    int32_t id;    /* of the tokenizer             */
+    float logprob; /* after the tokens before it */
+};
+/* A token of a request, scored by the model itself: before temperature, penalties and biases. */
+struct ddl_engine_token {
+    int32_t id;     /* of the tokenizer                                                              */
+    bool is_prompt; /* of the prompt; else new                                                       */
+    size_t index;   /* in the prompt, or among the new tokens                                        */
+    float logprob;  /* after the tokens before it; NAN for the first of the prompt                   */
+    const struct ddl_scored_token *top; /* (n_top) the likeliest tokens in its place, the likeliest first, the
+                                           lower id where logits are equal; valid during the call */
+    size_t n_top;                       /* 0 for the first token of the prompt */
+};
+/* Receives each `token` of a request in order, a new one after its text; `sequence` as in ddl_text_fn. */
+typedef void ddl_token_fn(void *user, size_t sequence, const struct ddl_engine_token *token);
 
 /* What to generate. */
 struct ddl_engine_request {
@@ -47,10 +66,15 @@ struct ddl_engine_request {
     size_t n_prompt;                     /* at least 1, at most the capacity of a slot             */
     const struct ddl_sampling *sampling; /* copied; its arrays are borrowed until the request has a finish
                                             or is freed                                            */
-    ddl_text_fn *text; /* receives the text during passes, with sampling->sequence, on the thread of
-                          ddl_engine_pass; returning non-zero ends this request. Of this header it may call
-                          ddl_generation_get, _ids and _cancel only. May be NULL */
-    void *user;        /* for text                                               */
+    ddl_text_fn *text;   /* receives the text during passes, with sampling->sequence, on the thread of
+                            ddl_engine_pass; returning non-zero ends this request. Of this header it may call
+                            ddl_generation_get, _ids and _cancel only. May be NULL */
+    void *user;          /* for text and token */
+    ddl_token_fn *token; /* receives each new token, as `text` does; may be NULL: no token is scored */
+    size_t n_top;        /* likeliest tokens passed to it with each, at most the model's vocabulary */
+    bool score_prompt;   /* token receives the tokens of the prompt too, which are then all computed: no
+                            cached prefix is reused                                        */
+    bool prompt_only;    /* ends with finish length when the prompt is computed: no token is chosen */
 };
 /* Adds a request, which the next passes compute, and sets *out, which the caller frees before `engine`. The
  * request takes the slot that has the longest common prefix, or a copy of it. DDL_E_USAGE where

@@ -4,12 +4,13 @@
 #include "base/mem.h"
 #include "infer/generation.h"
 
+#include <math.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* Tokens between the lengths to which a slot of a model with causal convolutions can be truncated. */
-enum { MARK_EVERY = 64, PROMPT_SHARE = 4 };
+enum { MARK_EVERY = 64, PROMPT_SHARE = 4, DEFAULT_ROWS = 64 };
 
 struct ddl_generation {
     ddl_engine *engine; /* NULL: ended */
@@ -17,7 +18,11 @@ struct ddl_generation {
     atomic_bool cancelled;
     size_t slot, n_prompt, done, reused; /* done: tokens of the prompt in the slot */
     int32_t *ids;                        /* (max_tokens or fewer) chosen */
-    bool failed;
+    bool failed, score_prompt, prompt_only;
+    ddl_token_fn *token;
+    void *user;
+    struct ddl_scored_token *top; /* (n_top) */
+    size_t n_top;
     struct ddl_error error;
 };
 
@@ -40,7 +45,8 @@ struct ddl_engine {
     ddl_generation **running;         /* (slots) the oldest first; n_running of them */
     struct ddl_session_input *inputs; /* (slots) of a pass, and the request of each */
     ddl_generation **inputs_of;       /* (slots) */
-    float *logits;                    /* (slots, V) */
+    float *logits;                    /* (rows, V) of a pass */
+    float *own;                       /* (V) logits of the model itself for one token */
     int32_t *heap;                    /* (V) */
     size_t n_running, passes;
     size_t turn; /* where the next pass begins among the decoding requests */
@@ -57,6 +63,11 @@ static struct ddl_session_options session_options(const struct ddl_engine_option
                                          .form = o->form };
 }
 
+static size_t rows_of(const struct ddl_engine_options *o)
+{
+    return o->rows ? o->rows : DEFAULT_ROWS;
+}
+
 static bool too_many_slots(const struct ddl_engine_options *o)
 {
     return o->cached > INT32_MAX / 2 || o->slots > INT32_MAX / 2;
@@ -70,7 +81,7 @@ size_t ddl_engine_bytes(const struct ddl_config *config, enum ddl_precision prec
         return SIZE_MAX;
     size_t bytes = ddl_session_bytes(config, precision, &session), logits, ids;
     bool fits = bytes < SIZE_MAX && options->slots > 0 &&
-                ddl_size_mul(options->slots + 1, config->vocab_size * sizeof(float), &logits) &&
+                ddl_size_mul(rows_of(options) + 2, config->vocab_size * sizeof(float), &logits) &&
                 ddl_size_mul(session.slots, options->tokens * sizeof(int32_t), &ids) &&
                 ddl_size_add(bytes, logits, &bytes) && ddl_size_add(bytes, ids, &bytes);
     return fits ? bytes : SIZE_MAX;
@@ -90,7 +101,9 @@ static ddl_status allocate(ddl_engine *e, struct ddl_error *err)
     if (status)
         return status;
     e->n_slots = session.slots;
-    if (ddl_size_mul(o->slots * sizeof *e->logits, e->V, &logits) &&
+    size_t most = ddl_session_exact_rows(e->model);
+    o->rows = rows_of(o) < most ? rows_of(o) : most;
+    if (ddl_size_mul(o->rows * sizeof *e->logits, e->V, &logits) &&
         ddl_size_mul(e->n_slots * sizeof *e->ids, o->tokens, &ids)) {
         e->logits = ddl_mem_alloc(logits);
         e->ids = ddl_mem_alloc(ids);
@@ -100,13 +113,12 @@ static ddl_status allocate(ddl_engine *e, struct ddl_error *err)
     e->inputs = calloc(o->slots, sizeof *e->inputs);
     e->inputs_of = calloc(o->slots, sizeof(ddl_generation *));
     e->heap = ddl_mem_alloc(e->V * sizeof *e->heap);
-    if (!e->logits || !e->ids || !e->slot || !e->running || !e->inputs || !e->inputs_of || !e->heap)
+    e->own = ddl_mem_alloc(e->V * sizeof *e->own);
+    if (!e->logits || !e->own || !e->ids || !e->slot || !e->running || !e->inputs || !e->inputs_of ||
+        !e->heap)
         return ddl_error_set(err, DDL_E_MEMORY, "engine: out of memory for %zu slots", e->n_slots);
     for (size_t s = 0; s < e->n_slots; s++)
         e->slot[s].ids = e->ids + s * o->tokens;
-    size_t most = ddl_session_exact_rows(e->model);
-    o->rows = o->rows == 0 ? 64 : o->rows;
-    o->rows = o->rows < most ? o->rows : most;
     return DDL_OK;
 }
 
@@ -146,6 +158,7 @@ void ddl_engine_free(ddl_engine *engine)
     ddl_mem_free(engine->logits);
     ddl_mem_free(engine->ids);
     ddl_mem_free(engine->heap);
+    ddl_mem_free(engine->own);
     ddl_mem_free(engine);
 }
 
@@ -182,7 +195,7 @@ static ddl_status take_slot(ddl_engine *e, ddl_generation *r, const int32_t *pro
 {
     size_t from = 0, n = 0;
     for (size_t s = 0; s < e->n_slots; s++) {
-        size_t same = reusable(e, s, prompt, r->n_prompt);
+        size_t same = r->score_prompt ? 0 : reusable(e, s, prompt, r->n_prompt);
         if (same > n || (same == n && n > 0 && e->slot[from].running && !e->slot[s].running))
             from = s, n = same;
     }
@@ -234,6 +247,9 @@ static ddl_status check_request(const ddl_engine *e, const struct ddl_engine_req
             return ddl_error_set(err, DDL_E_USAGE, "prompt: token %zu: expected 0 to %zu, found %d", t,
                                  e->V - 1, (int)request->prompt[t]);
     }
+    if (request->n_top > e->V)
+        return ddl_error_set(err, DDL_E_USAGE, "n_top: expected at most %zu, found %zu", e->V,
+                             request->n_top);
     return ddl_sampling_check(request->sampling, ddl_tokenizer_vocab_size(e->tokenizer), err);
 }
 
@@ -251,8 +267,14 @@ ddl_status ddl_engine_add(ddl_engine *engine, const struct ddl_engine_request *r
         return ddl_error_set(err, DDL_E_MEMORY, "engine: out of memory for a request");
     atomic_init(&r->cancelled, false);
     r->n_prompt = request->n_prompt;
+    r->token = request->token;
+    r->user = request->user;
+    r->n_top = request->token ? request->n_top : 0;
+    r->score_prompt = request->token && request->score_prompt;
+    r->prompt_only = request->prompt_only;
     r->ids = ddl_mem_alloc(((most < space ? most : space) + 1) * sizeof *r->ids);
-    if (!r->ids)
+    r->top = ddl_mem_alloc((r->n_top + 1) * sizeof *r->top);
+    if (!r->ids || !r->top)
         status = ddl_error_set(err, DDL_E_MEMORY, "engine: out of memory for a request");
     if (!status)
         status = generation_init(&r->g,
@@ -309,22 +331,81 @@ void ddl_generation_free(ddl_generation *generation)
     end_request(generation);
     generation_free(&generation->g);
     ddl_mem_free(generation->ids);
+    ddl_mem_free(generation->top);
     ddl_mem_free(generation);
+}
+
+/* ---- scores ---- */
+
+/* The n_top likeliest tokens of logits (V) into r->top: a sorted list into which few tokens are inserted. */
+static void find_top(const ddl_engine *e, ddl_generation *r, const float *logits, double log_sum)
+{
+    size_t n = 0;
+    for (size_t id = 0; id < e->V; id++) {
+        size_t at = n;
+        if (isnan(logits[id]) || (n == r->n_top && !(logits[id] > logits[r->top[n - 1].id])))
+            continue;
+        n += n < r->n_top;
+        for (at = n - 1; at > 0 && logits[id] > logits[r->top[at - 1].id]; at--)
+            r->top[at] = r->top[at - 1];
+        r->top[at].id = (int32_t)id;
+    }
+    for (size_t i = 0; i < n; i++)
+        r->top[i].logprob = (float)(logits[r->top[i].id] - log_sum);
+}
+
+static double log_sum_exp(const float *logits, size_t n)
+{
+    float most = -INFINITY;
+    double sum = 0;
+    for (size_t i = 0; i < n; i++)
+        most = logits[i] > most ? logits[i] : most;
+    for (size_t i = 0; i < n; i++)
+        sum += exp((double)logits[i] - most);
+    return most + log(sum);
+}
+
+/* Passes on the token `id` in the place that the logits (V) predict; without logits, the first of the prompt.
+ */
+static void report_token(const ddl_engine *e, ddl_generation *r, int32_t id, size_t index, bool is_prompt,
+                         const float *logits)
+{
+    struct ddl_engine_token token = { .id = id, .index = index, .is_prompt = is_prompt, .logprob = NAN };
+    if (logits) {
+        double log_sum = log_sum_exp(logits, e->V);
+        token.logprob = (float)(logits[id] - log_sum);
+        if (r->n_top)
+            find_top(e, r, logits, log_sum);
+        token.top = r->top;
+        token.n_top = r->n_top;
+    }
+    r->token(r->user, r->g.sampling.sequence, &token);
+}
+
+/* Passes on the tokens of the prompt that the logits of n rows after the first r->done tokens predict. */
+static void report_prompt(const ddl_engine *e, ddl_generation *r, size_t n, const float *logits)
+{
+    const int32_t *prompt = e->slot[r->slot].ids;
+    if (r->done == 0)
+        report_token(e, r, prompt[0], 0, true, NULL);
+    for (size_t t = r->done + 1; t <= r->done + n && t < r->n_prompt; t++)
+        report_token(e, r, prompt[t], t, true, logits + (t - r->done - 1) * e->V);
 }
 
 /* ---- passes ---- */
 
-/* Adds n tokens of the request to the pass, which has `inputs` already. */
-static void add_input(ddl_engine *e, ddl_generation *r, size_t inputs, size_t n)
+/* Adds n tokens of the request to the pass, which has `inputs` already, with `rows` tokens. */
+static void add_input(ddl_engine *e, ddl_generation *r, size_t inputs, size_t rows, size_t n)
 {
     size_t length = ddl_session_length(e->session, r->slot);
-    bool chooses = length + n >= r->n_prompt;
+    bool is_prompt = r->done < r->n_prompt, chooses = length + n >= r->n_prompt;
+    size_t n_logits = is_prompt && r->score_prompt ? n : chooses;
     e->inputs_of[inputs] = r;
     e->inputs[inputs] = (struct ddl_session_input){ .slot = r->slot,
                                                     .n = n,
                                                     .tokens = e->slot[r->slot].ids + length,
-                                                    .n_logits = chooses,
-                                                    .logits = chooses ? e->logits + inputs * e->V : NULL };
+                                                    .n_logits = n_logits,
+                                                    .logits = n_logits ? e->logits + rows * e->V : NULL };
 }
 
 /* Fills the pass; the number of its inputs. */
@@ -338,7 +419,7 @@ static size_t plan(ddl_engine *e)
     for (size_t i = 0; i < e->n_running && rows < steps; i++) {
         ddl_generation *r = e->running[(e->turn + i) % e->n_running];
         if (r->done == r->n_prompt) {
-            add_input(e, r, n++, 1);
+            add_input(e, r, n++, rows, 1);
             rows++;
         }
     }
@@ -348,7 +429,7 @@ static size_t plan(ddl_engine *e)
         size_t left = r->n_prompt - r->done;
         size_t take = left < most - rows ? left : most - rows;
         if (take)
-            add_input(e, r, n++, take);
+            add_input(e, r, n++, rows, take);
         rows += take;
     }
     return n;
@@ -358,14 +439,39 @@ static size_t plan(ddl_engine *e)
 static void choose(ddl_engine *e, ddl_generation *r, float *logits)
 {
     struct slot *slot = &e->slot[r->slot];
+    if (r->token) /* penalties and biases change the others */
+        memcpy(e->own, logits, e->V * sizeof *logits);
     if (generation_choose(&r->g, logits, e->heap, &r->error)) {
         r->failed = true;
         r->g.finish = DDL_FINISH_FAILED;
+    } else if (r->token) {
+        report_token(e, r, r->g.last, r->g.n - 1, false, e->own);
     }
     if (r->g.finish < 0)
         slot->ids[slot->n++] = r->g.last;
     else
         end_request(r);
+}
+
+/* What follows from the computed tokens of an input. */
+static void complete_input(ddl_engine *e, const struct ddl_session_input *input, ddl_generation *r,
+                           struct ddl_engine_progress *progress)
+{
+    if (r->done < r->n_prompt) {
+        if (r->score_prompt)
+            report_prompt(e, r, input->n, input->logits);
+        r->done += input->n;
+        progress->prompt_tokens += input->n;
+    }
+    if (r->done < r->n_prompt)
+        return;
+    if (r->prompt_only) {
+        r->g.finish = DDL_FINISH_LENGTH;
+        end_request(r);
+        return;
+    }
+    choose(e, r, input->logits + (input->n_logits - 1) * e->V);
+    progress->new_tokens += !r->failed;
 }
 
 ddl_status ddl_engine_pass(ddl_engine *engine, struct ddl_engine_progress *progress, struct ddl_error *err)
@@ -380,18 +486,8 @@ ddl_status ddl_engine_pass(ddl_engine *engine, struct ddl_engine_progress *progr
     }
     size_t n = plan(engine);
     ddl_status status = n ? ddl_session_prefill(engine->session, engine->inputs, n, err) : DDL_OK;
-    for (size_t i = 0; !status && i < n; i++) {
-        const struct ddl_session_input *input = &engine->inputs[i];
-        ddl_generation *r = engine->inputs_of[i];
-        if (r->done < r->n_prompt) {
-            r->done += input->n;
-            done.prompt_tokens += input->n;
-        }
-        if (input->n_logits) {
-            choose(engine, r, input->logits);
-            done.new_tokens += !r->failed;
-        }
-    }
+    for (size_t i = 0; !status && i < n; i++)
+        complete_input(engine, &engine->inputs[i], engine->inputs_of[i], &done);
     done.running = engine->n_running;
     if (progress)
         *progress = done;

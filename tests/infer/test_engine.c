@@ -71,9 +71,11 @@ static ddl_generation *add(ddl_engine *engine, uint64_t text, size_t n, size_t s
     ddl_generation *generation;
     struct ddl_error err;
     fill(tokens, text, n, shared);
-    assert_ok(ddl_engine_add(engine, &(struct ddl_engine_request){ tokens, n, sampling, NULL, NULL },
-                             &generation, &err),
-              err);
+    assert_ok(
+        ddl_engine_add(engine,
+                       &(struct ddl_engine_request){ .prompt = tokens, .n_prompt = n, .sampling = sampling },
+                       &generation, &err),
+        err);
     return generation;
 }
 
@@ -271,6 +273,123 @@ static void rows_change_nothing(void **state)
 }
 
 /* A first token that all prompts share keeps no slot from being replaced. */
+/* What a request's tokens were scored as. */
+struct scores {
+    struct ddl_engine_token token[CONTEXT];
+    struct ddl_scored_token top[CONTEXT][3];
+    size_t n;
+};
+
+static void score(void *user, size_t sequence, const struct ddl_engine_token *token)
+{
+    struct scores *scores = user;
+    (void)sequence;
+    assert_in_range(scores->n, 0, CONTEXT - 1);
+    assert_int_equal(token->n_top, isnan(token->logprob) ? 0 : 3);
+    scores->token[scores->n] = *token;
+    for (size_t i = 0; i < token->n_top; i++)
+        scores->top[scores->n][i] = token->top[i];
+    scores->n++;
+}
+
+static ddl_generation *add_scored(ddl_engine *engine, const int32_t *tokens, size_t n, struct scores *scores,
+                                  const struct ddl_sampling *sampling, bool prompt_only)
+{
+    const struct ddl_engine_request request = { .prompt = tokens,
+                                                .n_prompt = n,
+                                                .sampling = sampling,
+                                                .user = scores,
+                                                .token = score,
+                                                .n_top = 3,
+                                                .score_prompt = true,
+                                                .prompt_only = prompt_only };
+    ddl_generation *generation;
+    struct ddl_error err;
+    assert_ok(ddl_engine_add(engine, &request, &generation, &err), err);
+    return generation;
+}
+
+/* The scores of token t > 0 of `tokens`, from a session's logits: log p(t) and the three likeliest. */
+static void check_scores(ddl_model *model, const struct scores *scores, const int32_t *tokens, size_t n)
+{
+    size_t V = ddl_model_config(model)->vocab_size;
+    const struct ddl_session_options options = { .slots = 1, .tokens = CONTEXT, .exact = true };
+    float *logits = malloc(n * V * sizeof *logits);
+    ddl_session *session;
+    struct ddl_error err;
+    assert_non_null(logits);
+    assert_ok(ddl_session_create(&session, model, &options, &err), err);
+    assert_ok(ddl_session_prefill(session,
+                                  &(struct ddl_session_input){
+                                      .slot = 0, .n = n, .tokens = tokens, .n_logits = n, .logits = logits },
+                                  1, &err),
+              err);
+    for (size_t t = 1; t < n; t++) {
+        const float *row = logits + (t - 1) * V;
+        double sum = 0;
+        for (size_t i = 0; i < V; i++)
+            sum += exp(row[i]);
+        assert_int_equal(scores->token[t].id, tokens[t]);
+        assert_float_equal(scores->token[t].logprob, (float)(row[tokens[t]] - log(sum)), 1e-5f);
+        for (size_t k = 0; k < 3; k++) {
+            const struct ddl_scored_token *top = &scores->top[t][k];
+            size_t before = 0;
+            for (size_t i = 0; i < V; i++)
+                before += row[i] > row[top->id] || (row[i] == row[top->id] && i < (size_t)top->id);
+            assert_int_equal(before, k);
+            assert_float_equal(top->logprob, (float)(row[top->id] - log(sum)), 1e-5f);
+        }
+    }
+    ddl_session_free(session);
+    free(logits);
+}
+
+/* Prompt and new tokens are scored without penalties and temperature, whatever is cached. */
+static void tokens_are_scored(void **state)
+{
+    (void)state;
+    static struct scores scores, again;
+    int32_t tokens[CONTEXT];
+    struct ddl_sampling sampling = ddl_sampling_defaults();
+    sampling.max_tokens = NEW;
+    sampling.temperature = 0.5f;
+    sampling.repeat_penalty = 1.5f;
+    sampling.ignore_end = true;
+    for (size_t m = 0; m < PRESETS; m++) {
+        ddl_model *model = model_of(presets[m], DDL_PRECISION_F32);
+        ddl_engine *engine = engine_of(model, 3, 2);
+        ddl_generation *other = add(engine, 7, PROMPT / 2, 0, &sampling);
+        scores.n = again.n = 0;
+        fill(tokens, 3, PROMPT, 0);
+        ddl_generation *generation = add_scored(engine, tokens, PROMPT, &scores, &sampling, false);
+        run(engine);
+        assert_int_equal(scores.n, PROMPT + NEW);
+        for (size_t t = 0; t < scores.n; t++) {
+            assert_int_equal(scores.token[t].is_prompt, t < PROMPT);
+            assert_int_equal(scores.token[t].index, t < PROMPT ? t : t - PROMPT);
+        }
+        assert_true(isnan(scores.token[0].logprob));
+        size_t n;
+        memcpy(tokens + PROMPT, ddl_generation_ids(generation, &n), NEW * sizeof *tokens);
+        assert_int_equal(n, NEW);
+        check_scores(model, &scores, tokens, PROMPT + NEW);
+        ddl_generation *scored = add_scored(engine, tokens, PROMPT + NEW, &again, &sampling, true);
+        run(engine);
+        assert_int_equal(again.n, PROMPT + NEW);
+        assert_int_equal(reused_of(scored), 0);
+        assert_int_equal(finish_of(scored), DDL_FINISH_LENGTH);
+        ddl_generation_ids(scored, &n);
+        assert_int_equal(n, 0);
+        for (size_t t = 1; t < again.n; t++)
+            assert_true(again.token[t].logprob == scores.token[t].logprob);
+        ddl_generation_free(other);
+        ddl_generation_free(scored);
+        ddl_generation_free(generation);
+        ddl_engine_free(engine);
+        ddl_model_free(model);
+    }
+}
+
 static void the_oldest_slot_is_replaced(void **state)
 {
     (void)state;
@@ -376,13 +495,10 @@ static void refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(neighbors_change_nothing),
-        cmocka_unit_test(prefixes_are_reused),
-        cmocka_unit_test(prompts_do_not_stall_texts),
-        cmocka_unit_test(rows_change_nothing),
-        cmocka_unit_test(the_oldest_slot_is_replaced),
-        cmocka_unit_test(text_is_received),
-        cmocka_unit_test(refusals),
+        cmocka_unit_test(neighbors_change_nothing), cmocka_unit_test(prefixes_are_reused),
+        cmocka_unit_test(tokens_are_scored),        cmocka_unit_test(prompts_do_not_stall_texts),
+        cmocka_unit_test(rows_change_nothing),      cmocka_unit_test(the_oldest_slot_is_replaced),
+        cmocka_unit_test(text_is_received),         cmocka_unit_test(refusals),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
