@@ -21,7 +21,7 @@ enum ddl_sweep_state {
     DDL_SWEEP_WAITING,  /* not started                                                  */
     DDL_SWEEP_RUNNING,  /* a process trains it                                          */
     DDL_SWEEP_STOPPED,  /* started and not finished: it continues from its last checkpoint */
-    DDL_SWEEP_FINISHED, /* the final model is saved                                     */
+    DDL_SWEEP_FINISHED, /* the final model is saved, or only its recipe and complete metrics are left */
     DDL_SWEEP_FAILED,   /* its process failed, or it cannot be started                  */
     DDL_SWEEP_STALE,    /* trained with another value than the one that is chosen, or before one is */
     DDL_SWEEP_STATES

@@ -8,9 +8,11 @@
 #include "base/lock.h"
 #include "ddl/json.h"
 #include "ddl/run.h"
+#include "ddl/train.h"
 #include "train/config/train_config.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const char record_name[] = "sweep.json";
@@ -124,10 +126,26 @@ const char *sweep_planned_value(const struct ddl_sweep *sweep, const struct ddl_
     return setting->key && setting->is_chosen ? setting->values[setting->chosen].text : "";
 }
 
+/* Whether the folder has only the record of a run that has finished, such as one unpacked from an archive:
+ * its metrics reach the last step, and it has no log of a process and no checkpoint to continue from. */
+static ddl_status find_archived(const struct ddl_sweep_run *run, bool *out, struct ddl_error *err)
+{
+    struct ddl_checkpoint *list;
+    size_t n;
+    *out = false;
+    if (run->step != run->config->steps || has_file(run, "log.txt"))
+        return DDL_OK;
+    ddl_status status = ddl_checkpoint_list(run->folder, &list, &n, err);
+    if (!status)
+        free(list);
+    *out = !status && n == 0;
+    return status;
+}
+
 ddl_status sweep_read_run(const struct ddl_sweep *sweep, struct ddl_sweep_run *run, struct ddl_error *err)
 {
     uint64_t step = 0;
-    bool stale;
+    bool stale, archived = false;
     run->state = DDL_SWEEP_WAITING;
     run->is_blocked = run->is_diverged = false;
     *run->message = '\0';
@@ -139,11 +157,13 @@ ddl_status sweep_read_run(const struct ddl_sweep *sweep, struct ddl_sweep_run *r
         status = ddl_run_final_step(&step, run->folder, err);
     if (!status)
         status = sweep_read_progress(run, err);
+    if (!status)
+        status = find_archived(run, &archived, err);
     if (status)
         return status;
     if (stale && (step || sweep_has_started(run))) {
         set_stale(sweep, run);
-    } else if (step == run->config->steps) {
+    } else if (step == run->config->steps || archived) {
         run->state = DDL_SWEEP_FINISHED;
     } else if (sweep_has_started(run)) {
         struct ddl_error unreadable; /* without the record the run is continued */

@@ -10,6 +10,7 @@
 #include <math.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -171,6 +172,36 @@ static void two_models_two_seeds(void **state)
     assert_int_equal(ddl("train %s/ddl-1_seed=1/recipe.yaml --out %s --overwrite", out, alone), 0);
     assert_same_file(file_in(alone, "model.safetensors"),
                      file_in(scratch_path("plain/ddl-1_seed=1"), "model.safetensors"));
+}
+
+/* The recipe and the metrics of a finished run, as an archive keeps them, are one; with the log of a process
+ * that lost its model, or with metrics that end early, they are not. */
+static void archived_run(void **state)
+{
+    (void)state;
+    static const char run[] = "archived/baseline_seed=0";
+    char file[1024], folder[1024];
+    snprintf(file, sizeof file, "%s", write_sweep("archived", 6, two_by_two));
+    snprintf(folder, sizeof folder, "%s", scratch_path(run));
+    assert_int_equal(ddl("sweep %s --jobs 2", file), 0);
+    char *recipe = read_file(file_in(folder, "recipe.yaml"), NULL);
+    char *metrics = read_file(file_in(folder, "metrics.jsonl"), NULL);
+    remove_scratch(run);
+    assert_int_equal(mkdir(folder, 0777), 0);
+    write_file(file_in(folder, "recipe.yaml"), recipe, strlen(recipe));
+    write_file(file_in(folder, "metrics.jsonl"), metrics, strlen(metrics));
+    assert_int_equal(count(file, "finished"), 4);
+    assert_int_equal(ddl("sweep %s", file), 0);
+    assert_null(strstr(printed, "started"));
+    assert_int_equal(ddl("compare %s", scratch_path("archived")), 0);
+    write_file(file_in(folder, "log.txt"), "", 0);
+    assert_int_equal(count(file, "finished"), 3);
+    assert_int_equal(unlink(file_in(folder, "log.txt")), 0);
+    *strstr(metrics, "{\"step\":6,") = '\0';
+    write_file(file_in(folder, "metrics.jsonl"), metrics, strlen(metrics));
+    assert_int_equal(count(file, "stopped"), 1);
+    free(recipe);
+    free(metrics);
 }
 
 /* SIGTERM: exit status 3 with a checkpoint; the same command continues, with the bits of a run that was not
@@ -649,6 +680,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(two_models_two_seeds),
+        cmocka_unit_test(archived_run),
         cmocka_unit_test(stopped_and_continued),
         cmocka_unit_test(killed_sweep),
         cmocka_unit_test(killed_run),
