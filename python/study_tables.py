@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -137,16 +138,26 @@ def losses(options: argparse.Namespace) -> None:
     table(["model", "against", "difference", "Welch p", "paired p"], rows)
 
 
+def by_number(text: str) -> tuple[float, str]:
+    """A key that sorts numbers before other texts."""
+    try:
+        return float(text), text
+    except ValueError:
+        return math.inf, text
+
+
 def rates(options: argparse.Namespace) -> None:
     choices = sweep_of(options)["choices"]
     if not choices:
         raise Failure(f"{options.out}: the sweep has no section choose")
+    # The lists of settings may differ: a list may be extended, or an entry's own.
+    values = sorted({value["value"] for choice in choices for value in choice["values"]}, key=by_number)
     rows = []
     for choice in choices:
-        cells = [f"**{number(value['loss'], 3)}**" if value["value"] == choice["chosen"] else number(value["loss"], 3)
-                 for value in choice["values"]]
-        rows.append([choice["setting"], *cells])
-    table(["model", *(value["value"] for value in choices[0]["values"])], rows)
+        losses = {value["value"]: number(value["loss"], 3) for value in choice["values"]}
+        rows.append([choice["setting"],
+                     *(f"**{losses[v]}**" if v == choice["chosen"] else losses.get(v, "") for v in values)])
+    table(["model", *values], rows)
 
 
 # ---- during training ----

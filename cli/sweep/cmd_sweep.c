@@ -63,14 +63,13 @@ static int dry_run(struct ddl_sweep *sweep, const struct flags *flags)
     struct sweep_display display = sweep_display_on_stderr(flags->quiet);
     const struct ddl_sweep_callbacks callbacks = sweep_display_callbacks(&display);
     struct ddl_error err;
+    exit_on_interrupt(true); /* nothing is written */
+    ddl_status status = ddl_sweep_read(sweep, false, &err);
     struct ddl_sweep_forecast *forecast = calloc(sweep->n_runs, sizeof *forecast);
-    ddl_status status;
-    if (!forecast) {
+    if (!status && !forecast) {
         ddl_error_set(&err, DDL_E_MEMORY, "out of memory for %zu runs", sweep->n_runs);
         return report_error(&err);
     }
-    exit_on_interrupt(true); /* nothing is written */
-    status = ddl_sweep_read(sweep, false, &err);
     if (!status) {
         status = ddl_sweep_predict(sweep, &options, &callbacks, forecast, &err);
         sweep_display_end(&display);
@@ -205,7 +204,9 @@ const struct command sweep_command = {
             "folder of its own below out, trained by a process of its own ('ddl train'). The section",
             "choose lists values of one key, such as lr: for each model and each combination of grid values,",
             "a shorter run is first trained with each of the listed values, and the value with the lowest",
-            "loss is used. The file is checked before anything runs.",
+            "loss is used; with extend, a list whose smallest or largest value wins is continued. The file "
+            "is",
+            "checked before anything runs.",
             "After SIGINT, SIGTERM or SIGUSR1 the runs write checkpoints and end; exit status 3. The same",
             "command continues: finished runs are skipped, stopped ones are resumed, and failed ones are",
             "skipped unless --retry is given. A failed run does not stop the others; then the exit status",

@@ -137,6 +137,18 @@ static void show_choice(void *user, const struct ddl_sweep *sweep, const struct 
     print_choice(stderr, setting);
 }
 
+static void show_extension(void *user, const struct ddl_sweep *sweep, const struct ddl_sweep_setting *setting)
+{
+    struct sweep_display *d = user;
+    (void)sweep;
+    if (d->quiet)
+        return;
+    progress_block_clear(&d->block);
+    fprintf(stderr, "%s: %s %s is at the edge of the values: %s is tried, too\n", printable(setting->name),
+            printable(setting->key), printable(setting->values[setting->chosen].text),
+            printable(setting->values[setting->n_values - 1].text));
+}
+
 static int show_check(void *user, uint64_t done, uint64_t total)
 {
     struct sweep_display *d = user;
@@ -166,6 +178,7 @@ struct ddl_sweep_callbacks sweep_display_callbacks(struct sweep_display *display
                                          .update = show_update,
                                          .event = show_event,
                                          .choice = show_choice,
+                                         .extend = show_extension,
                                          .stop = stop_requested };
 }
 

@@ -101,6 +101,17 @@ static struct totals sum_up(const struct ddl_sweep *sweep, const struct ddl_swee
     return sum;
 }
 
+/* Runs by which lists of values may still be extended. */
+static size_t further_runs(const struct ddl_sweep *sweep)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < sweep->n_settings; i++) {
+        const struct ddl_sweep_setting *s = &sweep->settings[i];
+        n += s->key && !s->is_chosen ? s->max_added - s->n_added : 0;
+    }
+    return n;
+}
+
 void print_forecast(const struct ddl_sweep *sweep, const struct ddl_sweep_forecast *forecast, size_t jobs)
 {
     print_protocol(&sweep->protocol);
@@ -134,6 +145,10 @@ void print_forecast(const struct ddl_sweep *sweep, const struct ddl_sweep_foreca
     printf("\n%zu run%s, %zu at a time: %s tokens, %s, up to %.1f MiB of memory, %.1f MiB on disk\n",
            sweep->n_runs, sweep->n_runs == 1 ? "" : "s", jobs, tokens, time,
            sum.memory * (double)jobs / 0x1p20, sum.disk / 0x1p20);
+    const size_t further = further_runs(sweep);
+    if (further)
+        printf("up to %zu further run%s where the lowest loss is at an edge of the values\n", further,
+               further == 1 ? "" : "s");
 }
 
 void print_forecast_json(const struct ddl_sweep *sweep, const struct ddl_sweep_forecast *forecast,
@@ -144,6 +159,7 @@ void print_forecast_json(const struct ddl_sweep *sweep, const struct ddl_sweep_f
     ddl_json_open(&json, NULL, '{');
     ddl_json_string(&json, "out", sweep->out);
     ddl_json_count(&json, "jobs", jobs);
+    ddl_json_count(&json, "further_runs", further_runs(sweep));
     ddl_json_fixed(&json, "tokens", sum.tokens, 0);
     ddl_json_fixed(&json, "seconds", sum.seconds, 1);
     ddl_json_fixed(&json, "seconds_left", sum.open_seconds, 1);

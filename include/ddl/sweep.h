@@ -55,8 +55,9 @@ struct ddl_sweep_run {
 
 /* A value that is tried to choose from. */
 struct ddl_sweep_value {
-    const char *text; /* as in the file */
+    const char *text; /* as in the file, or `added` */
     double loss;      /* NaN: the run has not finished */
+    char *added;      /* text of a value that the sweep added; owned; NULL: it is in the file */
 };
 /* Runs that differ in the seed only, and the choice that is made for them. */
 struct ddl_sweep_setting {
@@ -64,6 +65,8 @@ struct ddl_sweep_setting {
     const char *key;                /* whose value is chosen; NULL: none is                     */
     struct ddl_sweep_value *values; /* (n_values)                                               */
     size_t n_values;
+    size_t n_added;        /* of them, the last ones: values that the sweep added at an edge that won */
+    size_t max_added;      /* limit of n_added: the file's `extend`; 0: the list is not extended      */
     bool is_chosen;        /* all candidates have finished or diverged, and at least one has finished */
     size_t chosen;         /* index of values                                          */
     bool at_edge;          /* the smallest or largest of the values: a better one may be outside */
@@ -87,7 +90,8 @@ struct ddl_sweep_protocol {
 struct ddl_sweep {
     char path[1024];            /* of the sweep file, as given */
     char out[1024];             /* folder of the runs           */
-    struct ddl_sweep_run *runs; /* (n_runs) in the order in which they are started */
+    struct ddl_sweep_run *runs; /* (n_runs) in the order in which they are started; candidates of added values
+                                   are the last ones, and start before other runs */
     size_t n_runs;
     struct ddl_sweep_setting *settings; /* (n_settings) */
     size_t n_settings;
@@ -106,7 +110,8 @@ DDL_API void ddl_sweep_close(struct ddl_sweep *sweep);
 /* Sets the states of the runs, and the choices, from the files in `out`. DDL_E_FORMAT if a run's folder has
  * a run of another recipe: the message has the key and both values. A run that differs only in the value of a
  * choice is stale instead. With `retry`, failures that an earlier sweep recorded are ignored, other than the
- * divergence of a candidate, which is a result. */
+ * divergence of a candidate, which is a result. Adds the values, each with a candidate, by which lists are
+ * extended because the lowest loss is at an edge: n_runs may grow. */
 DDL_API ddl_status ddl_sweep_read(struct ddl_sweep *sweep, bool retry, struct ddl_error *err);
 
 /* Number of runs of `sweep` in `state`. */
@@ -138,6 +143,8 @@ struct ddl_sweep_callbacks {
     void (*event)(void *user, const struct ddl_sweep *sweep, const struct ddl_sweep_run *run);
     /* A value was chosen. */
     void (*choice)(void *user, const struct ddl_sweep *sweep, const struct ddl_sweep_setting *setting);
+    /* A value was added, the last one of the setting, because the lowest loss is at an edge. */
+    void (*extend)(void *user, const struct ddl_sweep *sweep, const struct ddl_sweep_setting *setting);
     int (*stop)(void *user); /* called several times a second: not zero stops the runs with checkpoints */
 };
 

@@ -1,7 +1,6 @@
 /* The choice of a value by the losses of the candidates that tried each. */
 #include "study/sweep_internal.h"
 
-#include "base/locale.h"
 #include "ddl/compare.h"
 
 #include <math.h>
@@ -62,22 +61,6 @@ static size_t lowest(const struct ddl_sweep_value *values, size_t n)
     return best;
 }
 
-/* Whether the chosen of several values is the smallest or the largest; texts are not. */
-static bool is_at_edge(const struct ddl_sweep_setting *s)
-{
-    size_t below = 0, above = 0;
-    for (size_t i = 0; i < s->n_values; i++) {
-        char *end, *chosen_end;
-        double value = ddl_parse_double(s->values[i].text, &end);
-        double chosen = ddl_parse_double(s->values[s->chosen].text, &chosen_end);
-        if (*end || *chosen_end)
-            return false;
-        below += value < chosen;
-        above += value > chosen;
-    }
-    return s->n_values > 1 && (below == 0 || above == 0);
-}
-
 ddl_status sweep_choose(struct ddl_sweep *sweep, size_t setting, struct ddl_error *err)
 {
     struct ddl_sweep_setting *s = &sweep->settings[setting];
@@ -92,8 +75,12 @@ ddl_status sweep_apply_choice(struct ddl_sweep *sweep, size_t setting, struct dd
 {
     struct ddl_sweep_setting *s = &sweep->settings[setting];
     ddl_status status = DDL_OK;
+    bool added;
+    status = sweep_extend(sweep, setting, &added, err);
+    if (status || added)
+        return status;
     s->is_chosen = s->chosen < s->n_values;
-    s->at_edge = s->is_chosen && is_at_edge(s);
+    s->at_edge = s->is_chosen && sweep_is_at_edge(s);
     for (size_t i = 0; !status && i < sweep->n_runs; i++) {
         struct ddl_sweep_run *run = &sweep->runs[i];
         if (run->setting != setting || run->is_candidate)

@@ -18,7 +18,7 @@ struct parser {
     struct ddl_error *err;
 };
 
-enum { MAX_ENTRIES = 1024 };
+enum { MAX_ENTRIES = 1024, MAX_EXTEND = 16 };
 
 const struct ddl_option *sweep_key_row(const char *key)
 {
@@ -280,16 +280,42 @@ static ddl_status read_loss(const struct parser *p, const yaml_node_t *value, in
     return status ? status : wrong(p, value, "loss", "val or train", text);
 }
 
+static ddl_status read_count(const struct parser *p, const yaml_node_t *node, const char *what, size_t most,
+                             size_t *out)
+{
+    const char *text;
+    char expected[64];
+    ddl_status status = take_text(p, node, what, &text);
+    if (status)
+        return status;
+    const unsigned long long value = strtoull(text, NULL, 10);
+    *out = (size_t)value;
+    snprintf(expected, sizeof expected, "a number from 0 to %zu", most);
+    return text[strspn(text, "0123456789")] || value > most ? wrong(p, node, what, expected, text) : DDL_OK;
+}
+
+/* Values that can be continued: at least two, all positive numbers. */
+static ddl_status check_extension(const struct parser *p, const yaml_node_t *node,
+                                  const struct ddl_recipe *values)
+{
+    if (values->n < 2)
+        return wrong(p, node, "choose: extend", "at least two values to continue", "one");
+    for (size_t i = 0; i < values->n; i++) {
+        char *end;
+        const char *text = values->entries[i].value;
+        if (!(ddl_parse_double(text, &end) > 0) || *end)
+            return wrong(p, node, "choose: extend", "values that are positive numbers", text);
+    }
+    return DDL_OK;
+}
+
 static ddl_status read_choose_key(const struct parser *p, const char *key, size_t line,
                                   const yaml_node_t *value, void *user)
 {
-    static const struct ddl_option names[] = { { .name = "key" },
-                                               { .name = "values" },
-                                               { .name = "steps" },
-                                               { .name = "seed" },
-                                               { .name = "loss" },
-                                               { .name = "set" },
-                                               { 0 } };
+    static const struct ddl_option names[] = { { .name = "key" },    { .name = "values" },
+                                               { .name = "steps" },  { .name = "seed" },
+                                               { .name = "loss" },   { .name = "set" },
+                                               { .name = "extend" }, { 0 } };
     struct sweep_choose *choose = user;
     char where[1200];
     if (strcmp(key, "key") == 0)
@@ -304,6 +330,8 @@ static ddl_status read_choose_key(const struct parser *p, const char *key, size_
         return read_loss(p, value, &choose->loss);
     if (strcmp(key, "set") == 0)
         return read_mapping(p, value, "set", read_recipe_key, &choose->keys);
+    if (strcmp(key, "extend") == 0)
+        return read_count(p, value, "extend", MAX_EXTEND, &choose->extend);
     snprintf(where, sizeof where, "%.1024s:%zu: choose", p->file->path, line);
     return ddl_option_unknown(names, where, "key", key, p->err);
 }
@@ -318,6 +346,8 @@ static ddl_status read_choose(const struct parser *p, const yaml_node_t *node, s
     if (!status && (sweep_same_key(choose->key, "seed") || sweep_same_key(choose->key, "out") ||
                     sweep_same_key(choose->key, "steps")))
         status = wrong(p, node, "choose: key", "another key than seed, out and steps", choose->key);
+    if (!status && choose->extend)
+        status = check_extension(p, node, &choose->values);
     return status;
 }
 

@@ -36,6 +36,7 @@ struct sweep_choose {
     struct ddl_recipe seed; /* one entry, or none: the first of the seeds */
     struct ddl_recipe keys; /* recipe keys of the candidates: steps, ...  */
     int loss;               /* enum sweep_loss */
+    size_t extend;          /* values that may be added to a list whose edge wins; 0: none */
 };
 
 /* Where a setting comes from. */

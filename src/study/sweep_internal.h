@@ -11,6 +11,21 @@ enum { SWEEP_MAX_RUNS = 4096 };
 /* Sets run->config, with value `value` of its setting if that has values. */
 ddl_status sweep_configure(const struct ddl_sweep *sweep, struct ddl_sweep_run *run, size_t value,
                            struct ddl_error *err);
+/* Appends a run to sweep->runs, which has room for SWEEP_MAX_RUNS; `value` is the index of the value that a
+ * candidate tries, of another run that of its seed. */
+ddl_status sweep_add_run(struct ddl_sweep *sweep, size_t setting, bool is_candidate, size_t value,
+                         struct ddl_error *err);
+
+/* ---- sweep_extend.c ---- */
+
+/* Whether the chosen of several values is the smallest or the largest; texts are not. */
+bool sweep_is_at_edge(const struct ddl_sweep_setting *setting);
+/* If the value with the lowest loss, setting->chosen, is at an edge and the limit is not reached, adds the
+ * next value beyond it and its candidate, the last run. *added: whether it did. A value that the key does not
+ * allow is not added. */
+ddl_status sweep_extend(struct ddl_sweep *sweep, size_t setting, bool *added, struct ddl_error *err);
+/* Adds the value `text` to the setting, and its candidate. */
+ddl_status sweep_add_value(struct ddl_sweep *sweep, size_t setting, const char *text, struct ddl_error *err);
 
 /* ---- sweep_progress.c ---- */
 
@@ -56,8 +71,9 @@ bool sweep_choice_is_due(const struct ddl_sweep *sweep, size_t setting);
 /* Sets the losses of the values whose candidates have finished, NaN for the others: of the validation, or of
  * the training if any of these candidates has no validation. */
 ddl_status sweep_read_losses(struct ddl_sweep *sweep, size_t setting, struct ddl_error *err);
-/* Chooses a value of a setting whose candidates have ended, and configures its other runs with it. If none
- * has finished, those become failed. */
+/* Chooses a value of a setting whose candidates have ended, and configures its other runs with it; or extends
+ * the list of values by one more, whose candidate is the last run. If none has finished, the setting's other
+ * runs become failed. */
 ddl_status sweep_choose(struct ddl_sweep *sweep, size_t setting, struct ddl_error *err);
 /* What follows from the index of the value that is chosen, n_values if none is. */
 ddl_status sweep_apply_choice(struct ddl_sweep *sweep, size_t setting, struct ddl_error *err);
@@ -83,8 +99,8 @@ ddl_status sweep_compare_ranks(const struct ddl_sweep *sweep, const struct ddl_s
                                ddl_status status, struct ddl_error *err);
 /* Copies the states of the runs and the choices that rank 0 has read to the other ranks. */
 ddl_status sweep_share_states(struct ddl_sweep *sweep, ddl_comm *comm, struct ddl_error *err);
-/* As sweep_choose, on all ranks: rank 0 reads the losses, and again the states of the other runs of the
- * setting, which depend on the choice. */
+/* As sweep_choose, on all ranks, until a value is chosen or a candidate that was added is to be trained: rank
+ * 0 reads the losses, and again the states of the other runs of the setting, which depend on the choice. */
 ddl_status sweep_choose_on_ranks(struct ddl_sweep *sweep, size_t setting, ddl_comm *comm,
                                  struct ddl_error *err);
 

@@ -88,9 +88,12 @@ ddl_status sweep_configure(const struct ddl_sweep *sweep, struct ddl_sweep_run *
     struct ddl_recipe single[2] = { { &chosen, values->n > 0, 0 }, { &seed, 0, 0 } };
     struct ddl_train_layer layers[MOST];
     size_t n = 0;
-    if (values->n)
-        chosen = (struct ddl_recipe_entry){ file->choose.key, values->entries[value].value,
-                                            values->entries[value].line };
+    if (values->n) {
+        char *text = (char *)sweep->settings[run->setting].values[value].text; /* only read */
+        chosen =
+            (struct ddl_recipe_entry){ file->choose.key, text,
+                                       value < values->n ? values->entries[value].line : file->choose.line };
+    }
     const struct ddl_recipe *seeds = seeds_of(file, entry);
     if (run->is_candidate && file->choose.seed.n)
         seeds = &file->choose.seed;
@@ -239,7 +242,8 @@ static ddl_status set_values(struct ddl_sweep *sweep, struct ddl_sweep_setting *
     if (!setting->values)
         return ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory", sweep->path);
     for (size_t i = 0; i < values->n; i++)
-        setting->values[i] = (struct ddl_sweep_value){ values->entries[i].value, (double)NAN };
+        setting->values[i] = (struct ddl_sweep_value){ values->entries[i].value, (double)NAN, NULL };
+    setting->max_added = sweep->file->choose.extend;
     return DDL_OK;
 }
 
@@ -301,10 +305,8 @@ static ddl_status add_entry(struct ddl_sweep *sweep, size_t index, struct ddl_er
 
 /* ---- runs ---- */
 
-/* Appends a run; `value` is the index of the value that a candidate tries, of another run that of its seed.
- */
-static ddl_status add_run(struct ddl_sweep *sweep, size_t setting, bool is_candidate, size_t value,
-                          struct ddl_error *err)
+ddl_status sweep_add_run(struct ddl_sweep *sweep, size_t setting, bool is_candidate, size_t value,
+                         struct ddl_error *err)
 {
     const struct ddl_sweep_setting *s = &sweep->settings[setting];
     const struct sweep_entry *entry = &sweep->file->entries[sweep->file->picks[setting].entry];
@@ -343,13 +345,13 @@ static ddl_status add_runs(struct ddl_sweep *sweep, struct ddl_error *err)
         size_t n = seeds_of(file, &file->entries[file->picks[s].entry])->n;
         most = n > most ? n : most;
         for (size_t v = 0; !status && v < sweep->settings[s].n_values; v++)
-            status = add_run(sweep, s, true, v, err);
+            status = sweep_add_run(sweep, s, true, v, err);
     }
     for (size_t seed = 0; !status && seed < most; seed++) {
         for (size_t s = 0; !status && s < sweep->n_settings; s++) {
             size_t n = seeds_of(file, &file->entries[file->picks[s].entry])->n;
             if (seed < (n ? n : 1))
-                status = add_run(sweep, s, false, seed, err);
+                status = sweep_add_run(sweep, s, false, seed, err);
         }
     }
     return status;
@@ -424,8 +426,11 @@ void ddl_sweep_close(struct ddl_sweep *sweep)
 {
     for (size_t i = 0; i < sweep->n_runs; i++)
         free(sweep->runs[i].config);
-    for (size_t i = 0; i < sweep->n_settings; i++)
+    for (size_t i = 0; i < sweep->n_settings; i++) {
+        for (size_t v = 0; v < sweep->settings[i].n_values; v++)
+            free(sweep->settings[i].values[v].added);
         free(sweep->settings[i].values);
+    }
     free(sweep->runs);
     free(sweep->settings);
     sweep_file_free(sweep->file);

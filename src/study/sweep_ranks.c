@@ -62,10 +62,33 @@ static ddl_status share_choice(struct ddl_sweep *sweep, size_t setting, ddl_comm
     return ddl_comm_rank(comm) == 0 ? DDL_OK : sweep_apply_choice(sweep, setting, err);
 }
 
+/* The values that rank 0 has added, with their candidates. */
+static ddl_status share_values(struct ddl_sweep *sweep, size_t setting, ddl_comm *comm, struct ddl_error *err)
+{
+    struct ddl_sweep_setting *s = &sweep->settings[setting];
+    const size_t listed = s->n_values - s->n_added;
+    uint64_t n = s->n_values;
+    ddl_status status = DDL_OK;
+    ddl_comm_broadcast(comm, 0, sizeof n, &n);
+    for (size_t i = listed; i < n; i++) {
+        char text[64] = "";
+        if (ddl_comm_rank(comm) == 0)
+            snprintf(text, sizeof text, "%s", s->values[i].text);
+        ddl_comm_broadcast(comm, 0, sizeof text, text);
+        if (!status && i == s->n_values)
+            status = sweep_add_value(sweep, setting, text, err);
+    }
+    return ddl_comm_agree(comm, status, err);
+}
+
 ddl_status sweep_share_states(struct ddl_sweep *sweep, ddl_comm *comm, struct ddl_error *err)
 {
     ddl_status status = DDL_OK;
     ddl_comm_describe(comm, "the states of the runs of %.64s", sweep->path);
+    for (size_t i = 0; comm && !status && i < sweep->n_settings; i++)
+        status = share_values(sweep, i, comm, err);
+    if (status)
+        return status;
     for (size_t i = 0; comm && i < sweep->n_settings; i++) {
         uint64_t is_chosen = sweep->settings[i].is_chosen;
         ddl_comm_broadcast(comm, 0, sizeof is_chosen, &is_chosen);
@@ -84,15 +107,15 @@ ddl_status sweep_share_states(struct ddl_sweep *sweep, ddl_comm *comm, struct dd
 
 /* ---- choices ---- */
 
-/* The states of the runs that are trained with the value that was chosen: what a run has done with it before
- * is kept. */
+/* The states of the runs that are trained with the value that was chosen, or of the candidate that was added:
+ * what a run has done with the value before is kept. */
 static void read_chosen(struct ddl_sweep *sweep, size_t setting)
 {
     for (size_t i = 0; i < sweep->n_runs; i++) {
         struct ddl_sweep_run *run = &sweep->runs[i];
         struct ddl_error why;
         bool is_open = run->state == DDL_SWEEP_WAITING || run->state == DDL_SWEEP_STALE;
-        if (run->setting != setting || run->is_candidate || !is_open || !sweep_read_run(sweep, run, &why))
+        if (run->setting != setting || !is_open || !sweep_read_run(sweep, run, &why))
             continue;
         run->state = DDL_SWEEP_FAILED;
         run->is_blocked = true;
@@ -111,8 +134,7 @@ static void share_runs(struct ddl_sweep *sweep, size_t setting, ddl_comm *comm)
     }
 }
 
-ddl_status sweep_choose_on_ranks(struct ddl_sweep *sweep, size_t setting, ddl_comm *comm,
-                                 struct ddl_error *err)
+static ddl_status choose_once(struct ddl_sweep *sweep, size_t setting, ddl_comm *comm, struct ddl_error *err)
 {
     ddl_status status = ddl_comm_rank(comm) == 0 ? sweep_choose(sweep, setting, err) : DDL_OK;
     status = ddl_comm_agree(comm, status, err);
@@ -124,4 +146,16 @@ ddl_status sweep_choose_on_ranks(struct ddl_sweep *sweep, size_t setting, ddl_co
         read_chosen(sweep, setting);
     share_runs(sweep, setting, comm);
     return DDL_OK;
+}
+
+ddl_status sweep_choose_on_ranks(struct ddl_sweep *sweep, size_t setting, ddl_comm *comm,
+                                 struct ddl_error *err)
+{
+    ddl_status status = DDL_OK;
+    size_t n;
+    do { /* a candidate that was added may have finished earlier */
+        n = sweep->n_runs;
+        status = choose_once(sweep, setting, comm, err);
+    } while (!status && sweep->n_runs > n && sweep_choice_is_due(sweep, setting));
+    return status;
 }

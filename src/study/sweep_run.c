@@ -51,12 +51,12 @@ struct runner {
     const struct ddl_lock *lock; /* of the folder, on rank 0 */
     struct job *jobs;            /* n_jobs of at most max_jobs: of this rank */
     size_t n_jobs, max_jobs;
-    struct sweep_event *events; /* n_events of at most n_runs, which have not been reported */
+    struct sweep_event *events; /* n_events of at most SWEEP_MAX_RUNS, which have not been reported */
     size_t n_events;
     struct turn *turns; /* (ranks) */
     size_t threads;     /* for --threads; 0: the run's own choice */
     bool retrain;       /* stale runs are trained again */
-    bool *tried;        /* (n_runs) started by this sweep */
+    bool *tried;        /* (SWEEP_MAX_RUNS) started by this sweep */
     bool stopping;
     double read_at;
 };
@@ -194,12 +194,15 @@ static size_t freest_rank(const struct runner *r)
     return best;
 }
 
-/* Divides the runs that are ready between the ranks, and starts those of this rank. */
+/* Divides the runs that are ready between the ranks, and starts those of this rank: candidates first, also
+ * those that were added. */
 static void start_ready(struct runner *r)
 {
-    for (size_t i = 0; i < r->sweep->n_runs; i++) {
+    const size_t n = r->sweep->n_runs;
+    for (size_t at = 0; at < 2 * n; at++) {
+        const size_t i = at % n;
         struct ddl_sweep_run *run = &r->sweep->runs[i];
-        if (!is_ready(r, run))
+        if (!is_ready(r, run) || run->is_candidate != (at < n))
             continue;
         size_t rank = freest_rank(r);
         if (rank == ddl_comm_size(r->comm))
@@ -252,12 +255,14 @@ static void set_ended(const struct runner *r, struct ddl_sweep_run *run, const s
 /* Chooses a value of the candidate's setting if it was the last one. */
 static ddl_status choose(struct runner *r, const struct ddl_sweep_run *candidate, struct ddl_error *err)
 {
-    const size_t setting = candidate->setting;
+    const size_t setting = candidate->setting, n_added = r->sweep->settings[setting].n_added;
     if (!candidate->is_candidate || !sweep_choice_is_due(r->sweep, setting))
         return DDL_OK;
     ddl_status status = sweep_choose_on_ranks(r->sweep, setting, r->comm, err);
     if (!status && r->sweep->settings[setting].is_chosen && r->callbacks->choice && is_root(r))
         r->callbacks->choice(r->callbacks->user, r->sweep, &r->sweep->settings[setting]);
+    else if (!status && r->sweep->settings[setting].n_added > n_added && r->callbacks->extend && is_root(r))
+        r->callbacks->extend(r->callbacks->user, r->sweep, &r->sweep->settings[setting]);
     for (size_t i = 0; !status && i < r->sweep->n_runs; i++) {
         if (r->sweep->runs[i].setting == setting && r->sweep->runs[i].is_blocked)
             report(r, &r->sweep->runs[i]);
@@ -479,9 +484,9 @@ ddl_status ddl_sweep_run(struct ddl_sweep *sweep, const struct ddl_sweep_options
                         .threads = sweep_threads(options),
                         .retrain = options->retrain,
                         .jobs = calloc(jobs, sizeof *r.jobs),
-                        .events = calloc(sweep->n_runs, sizeof *r.events),
+                        .events = calloc(SWEEP_MAX_RUNS, sizeof *r.events),
                         .turns = calloc(ddl_comm_size(options->comm), sizeof *r.turns),
-                        .tried = calloc(sweep->n_runs, sizeof *r.tried) };
+                        .tried = calloc(SWEEP_MAX_RUNS, sizeof *r.tried) };
     struct ddl_lock lock = { 0 };
     r.lock = &lock;
     struct ddl_error unused;

@@ -215,6 +215,8 @@ static void write_choice(struct ddl_json *json, const struct ddl_sweep_setting *
         ddl_json_open(json, NULL, '{');
         ddl_json_string(json, "value", setting->values[i].text);
         ddl_json_number(json, "loss", setting->values[i].loss, 9);
+        if (setting->values[i].added)
+            ddl_json_bool(json, "added", true);
         ddl_json_close(json, '}');
     }
     ddl_json_close(json, ']');
@@ -324,18 +326,42 @@ struct record {
     bool retry, running; /* see ddl_sweep_read; a sweep trains runs now */
 };
 
+static ddl_status read_run(struct ddl_sweep *sweep, struct ddl_sweep_run *run, const struct record *record,
+                           struct ddl_error *err)
+{
+    ddl_status status = sweep_read_run(sweep, run, err);
+    apply_record(sweep, run, record->content, record->retry, record->running);
+    return status;
+}
+
 static ddl_status read_runs(struct ddl_sweep *sweep, bool candidates, const struct record *record,
                             struct ddl_error *err)
 {
     ddl_status status = DDL_OK;
     for (size_t i = 0; !status && i < sweep->n_runs; i++) {
         struct ddl_sweep_run *run = &sweep->runs[i];
-        if (run->is_candidate != candidates || run->is_blocked)
-            continue;
-        status = sweep_read_run(sweep, run, err);
-        apply_record(sweep, run, record->content, record->retry, record->running);
+        if (run->is_candidate == candidates && !run->is_blocked)
+            status = read_run(sweep, run, record, err);
     }
     return status;
+}
+
+/* The choice of a setting, from candidates that have been read and those by which its values are extended. */
+static ddl_status read_choice(struct ddl_sweep *sweep, size_t setting, const struct record *record,
+                              struct ddl_error *err)
+{
+    ddl_status status = DDL_OK;
+    bool extended = true;
+    while (!status && extended && sweep_choice_is_due(sweep, setting)) {
+        const size_t n = sweep->n_runs;
+        status = sweep_choose(sweep, setting, err);
+        extended = sweep->n_runs > n;
+        if (!status && extended)
+            status = read_run(sweep, &sweep->runs[n], record, err);
+    }
+    if (status || !extended || !sweep->settings[setting].key)
+        return status;
+    return sweep_read_losses(sweep, setting, err);
 }
 
 ddl_status sweep_read_states(struct ddl_sweep *sweep, bool retry, bool running, struct ddl_error *err)
@@ -349,12 +375,8 @@ ddl_status sweep_read_states(struct ddl_sweep *sweep, bool retry, bool running, 
     for (size_t i = 0; i < sweep->n_settings; i++)
         sweep->settings[i].is_chosen = false;
     status = read_runs(sweep, true, &record, err);
-    for (size_t i = 0; !status && i < sweep->n_settings; i++) {
-        if (sweep_choice_is_due(sweep, i))
-            status = sweep_choose(sweep, i, err);
-        else if (sweep->settings[i].key)
-            status = sweep_read_losses(sweep, i, err);
-    }
+    for (size_t i = 0; !status && i < sweep->n_settings; i++)
+        status = read_choice(sweep, i, &record, err);
     if (!status)
         status = read_runs(sweep, false, &record, err);
     json_decref(record.content);

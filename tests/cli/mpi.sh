@@ -107,14 +107,14 @@ interrupted_eval() {
     [ "$(grep -c '^ddl: ' "$scratch/log")" -le 1 ] || fail "$(cat "$scratch/log")"
 }
 
-# write_sweep NAME STEPS CHECKPOINT_EVERY [STEPS_OF_CHOOSE]
+# write_sweep NAME STEPS CHECKPOINT_EVERY [STEPS_OF_CHOOSE [EXTEND]]
 write_sweep() {
     cat >"$scratch/$1.yaml" <<EOF
 base: {vocab_size: 300, num_hidden_layers: 1, num_attention_heads: 1, hidden_size: 8, head_dim: 8, block_size: 16,
        batch: 2, warmup: 1, steps: $2, threads: 1, train_data: $scratch/data, checkpoint_every: $3, log_every: 1}
 models: [baseline, ddl-1]
 seeds: [0, 1, 2]
-choose: {key: lr, values: [1e-3, 2e-3], steps: ${4:-4}}
+choose: {key: lr, values: [1e-3, 2e-3], steps: ${4:-4}, extend: ${5:-0}}
 out: $scratch/$1
 EOF
 }
@@ -146,6 +146,22 @@ sweeps() {
     ! launch 2 sweep "$scratch/alone.yaml" --jobs 0 || fail "no error"
     launch_ok 2 sweep "$scratch/alone.yaml" --status
     [ "$(grep -c 'finished' "$scratch/out")" -eq 10 ] || fail "$(cat "$scratch/out")"
+}
+
+# Lists that are extended: the same files as without ranks. The second start reads the extensions, and has the runs that were
+# added in the order of the settings.
+extended_sweeps() {
+    write_sweep alone-extended 8 0 20 2
+    DDL_COMM=none "$program" sweep "$scratch/alone-extended.yaml" --quiet || fail "alone"
+    grep -q '"added":true' "$scratch/alone-extended/sweep.json" || fail "nothing was added"
+    write_sweep extended 8 0 20 2
+    launch_ok 2 sweep "$scratch/extended.yaml" --jobs 2
+    grep -q 'is at the edge of the values' "$scratch/log" || fail "$(cat "$scratch/log")"
+    rm -r "$scratch"/extended/ddl-1_seed=1
+    launch_ok 2 sweep "$scratch/extended.yaml" --jobs 2
+    grep -q 'ddl-1_seed=1: started' "$scratch/log" || fail "$(cat "$scratch/log")"
+    DDL_COMM=none "$program" sweep "$scratch/alone-extended.yaml" --quiet || fail "alone"
+    same_sweeps alone-extended extended
 }
 
 # A run of choose that is killed has no result: the runs of its setting wait, and --retry chooses as without the kill.
@@ -209,6 +225,7 @@ check tasks tasks
 check errors errors
 check interrupted_eval interrupted_eval
 check sweeps sweeps
+check extended_sweeps extended_sweeps
 check killed_candidate killed_candidate
 # The launcher kills the other rank a second after it has stopped it: a run whose step takes longer has only the checkpoints
 # that it wrote before.

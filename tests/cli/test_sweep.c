@@ -417,6 +417,38 @@ static const char *text_of(const json_t *object, const char *key)
     return text ? text : "";
 }
 
+/* Rates that are too small are continued upwards; a sweep that is killed goes on with the same values. */
+static void extended_choice(void **state)
+{
+    (void)state;
+    char file[1024], folder[1024];
+    snprintf(file, sizeof file, "%s",
+             write_sweep("extended", 8,
+                         "models: [baseline]\nseeds: [0, 1]\n"
+                         "choose: {key: lr, values: [1e-4, 1e-3], steps: 20, extend: 2}\n"));
+    assert_int_equal(ddl("sweep %s --dry-run", file), 0);
+    assert_printed("\nup to 2 further runs where the lowest loss is at an edge of the values\n");
+    snprintf(folder, sizeof folder, "%s", scratch_path("extended/choose/baseline_lr=0.01"));
+    assert_int_equal(sweep_with_fault(file, folder, "DDL_SHIM_ACT=kill DDL_SHIM_AT=30", ""), 1);
+    assert_printed("baseline: lr 1e-3 is at the edge of the values: 0.01 is tried, too\n");
+    assert_printed("no lr is chosen before choose/baseline_lr=0.01 has finished");
+    assert_int_equal(ddl("sweep %s --dry-run", file), 0);
+    assert_printed("\nup to 1 further run where");
+    assert_int_equal(ddl("sweep %s --retry --jobs 2", file), 0);
+    assert_null(strstr(printed, "lr=1e-3: started"));
+    json_t *root = states(file), *made = json_array_get(json_object_get(root, "choices"), 0);
+    const json_t *values = json_object_get(made, "values");
+    const size_t n = json_array_size(values);
+    assert_true(n == 3 || n == 4); /* 0.1 is tried if 0.01 is better than 1e-3 */
+    assert_true(json_is_true(json_object_get(json_array_get(values, 2), "added")));
+    assert_null(json_object_get(json_array_get(values, 1), "added"));
+    assert_string_equal(text_of(json_array_get(values, 2), "value"), "0.01");
+    assert_string_equal(text_of(state_of(root, "baseline_seed=1"), "value"), text_of(made, "chosen"));
+    json_decref(root);
+    assert_int_equal(ddl("sweep %s", file), 0);
+    assert_null(strstr(printed, "started"));
+}
+
 static const char three_rates[] = "seeds: [0, 1]\nchoose: {key: lr, values: [1e-9, 1e-2, 1e-8], steps: 20}\n";
 
 /* The candidate with the best value has no result because of a fault: nothing is chosen without it, and a
@@ -688,6 +720,7 @@ int main(void)
         cmocka_unit_test(failing_run),
         cmocka_unit_test(changed_file),
         cmocka_unit_test(choice),
+        cmocka_unit_test(extended_choice),
         cmocka_unit_test(candidates_without_a_result),
         cmocka_unit_test(diverged_candidate),
         cmocka_unit_test(stale_runs),

@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "ddl/data.h"
 #include "ddl/sweep.h"
+#include "train/config/recipe_writer.h"
 
 #include <math.h>
 
@@ -192,6 +193,14 @@ static void mistakes(void **state)
         { "choose: {key: lr, values: [1], loss: best}\n", "loss: expected val or train, found best" },
         { "choose: {key: steps, values: [1]}\n",
           "choose: key: expected another key than seed, out and steps" },
+        { "choose: {key: lr, values: [1, 2], extend: 17}\n",
+          "extend: expected a number from 0 to 16, found 17" },
+        { "choose: {key: lr, values: [1, 2], extend: -1}\n",
+          "extend: expected a number from 0 to 16, found -1" },
+        { "choose: {key: lr, values: [1], extend: 2}\n",
+          "choose: extend: expected at least two values to continue, found one" },
+        { "choose: {key: dtype, values: [f32, bf16], extend: 2}\n",
+          "choose: extend: expected values that are positive numbers, found f32" },
         { "choose: {key: lr, values: [1], stepps: 3}\n",
           "choose: unknown key 'stepps', did you mean 'steps'?" },
         { "choose: {key: lr, values: [1, 2], steps: 1}\n", "warmup is 2, more than steps 1" },
@@ -361,6 +370,138 @@ static void forecast(void **state)
     ddl_sweep_close(&sweep);
 }
 
+/* ---- lists of values that are extended ---- */
+
+/* The folder of a run that has ended with this loss. */
+static void write_result(const struct ddl_sweep_run *run, double loss)
+{
+    char path[2048], line[256];
+    struct ddl_error err;
+    assert_ok(ddl_file_make_dir(run->folder, &err), err);
+    snprintf(path, sizeof path, "%s/recipe.yaml", run->folder);
+    assert_ok(ddl_train_save_recipe(run->config, path, &err), err);
+    snprintf(path, sizeof path, "%s/metrics.jsonl", run->folder);
+    snprintf(line, sizeof line,
+             "{\"step\":20,\"loss\":%g,\"val_loss\":%g,\"tokens\":10,\"flops\":10,\"seconds\":1,"
+             "\"train_seconds\":1,\"tokens_per_s\":10,\"peak_memory\":1}\n",
+             loss, loss);
+    write_file(path, line, strlen(line));
+}
+
+/* Reads the sweep until a value is chosen; after each reading, the candidates that wait end with losses that
+ * rise with the distance of the rate's logarithm from that of `best`. */
+static void choose_rate(struct ddl_sweep *sweep, double best)
+{
+    struct ddl_error err;
+    for (int turn = 0; turn < 20 && !sweep->settings[0].is_chosen; turn++) {
+        for (size_t i = 0; i < sweep->n_runs; i++) {
+            const struct ddl_sweep_run *run = &sweep->runs[i];
+            if (run->is_candidate && run->state == DDL_SWEEP_WAITING)
+                write_result(run, 3 + fabs(log(run->config->lr / best)));
+        }
+        assert_ok(ddl_sweep_read(sweep, false, &err), err);
+    }
+    assert_true(sweep->settings[0].is_chosen);
+}
+
+/* Opens a sweep with 2 values of lr and 1 seed, in an empty folder, and lets its candidates end. */
+static void choose_from(struct ddl_sweep *sweep, const char *values, int extend, double best)
+{
+    char text[256];
+    remove_scratch("out");
+    snprintf(text, sizeof text, "choose: {key: lr, values: [%s], extend: %d}\n", values, extend);
+    open_ok(sweep, text);
+    assert_int_equal(sweep->settings[0].max_added, extend);
+    choose_rate(sweep, best);
+}
+
+static void a_winning_edge_is_extended(void **state)
+{
+    (void)state;
+    static const char *const names[] = {
+        "choose/run_lr=1e-3",  "choose/run_lr=2e-3",  "run",
+        "choose/run_lr=0.004", "choose/run_lr=0.008", "choose/run_lr=0.016"
+    };
+    struct ddl_sweep sweep;
+    struct ddl_error err;
+    choose_from(&sweep, "1e-3, 2e-3", 5, 7e-3);
+    const struct ddl_sweep_setting *s = &sweep.settings[0];
+    assert_names(&sweep, names, 6);
+    assert_int_equal(s->n_added, 3);
+    assert_string_equal(s->values[s->chosen].text, "0.008");
+    assert_false(s->at_edge);
+    assert_true(sweep.runs[2].config->lr == 0.008);
+    assert_true(sweep.runs[5].is_candidate && sweep.runs[5].config->lr == 0.016);
+    ddl_sweep_close(&sweep);
+    /* The same runs follow from the folders alone, in one reading. */
+    open_ok(&sweep, "choose: {key: lr, values: [1e-3, 2e-3], extend: 5}\n");
+    assert_int_equal(sweep.n_runs, 3);
+    assert_ok(ddl_sweep_read(&sweep, false, &err), err);
+    assert_names(&sweep, names, 6);
+    assert_string_equal(sweep.settings[0].values[sweep.settings[0].chosen].text, "0.008");
+    assert_int_equal(ddl_sweep_count(&sweep, DDL_SWEEP_WAITING), 1);
+    ddl_sweep_close(&sweep);
+}
+
+static void extensions_end(void **state)
+{
+    (void)state;
+    struct ddl_sweep sweep;
+    struct ddl_error err;
+    /* Downwards by the same factor, until the limit. */
+    choose_from(&sweep, "1e-3, 3e-3, 2e-3", 2, 1e-6);
+    assert_string_equal(sweep.settings[0].values[3].text, "0.0005");
+    assert_string_equal(sweep.settings[0].values[4].text, "0.00025");
+    assert_int_equal(sweep.settings[0].chosen, 4);
+    assert_true(sweep.settings[0].at_edge);
+    ddl_sweep_close(&sweep);
+    /* Not without `extend`, and not where the lowest loss is inside. */
+    choose_from(&sweep, "1e-3, 2e-3", 0, 1);
+    assert_true(sweep.n_runs == 3 && sweep.settings[0].at_edge);
+    ddl_sweep_close(&sweep);
+    choose_from(&sweep, "1e-3, 2e-3, 4e-3", 4, 2e-3);
+    assert_true(sweep.n_runs == 4 && !sweep.settings[0].at_edge);
+    ddl_sweep_close(&sweep);
+    /* A neighbor that diverged ends the list, too. */
+    choose_from(&sweep, "1e-3, 2e-3", 1, 1);
+    ddl_sweep_close(&sweep);
+    open_ok(&sweep, "choose: {key: lr, values: [1e-3, 2e-3], extend: 5}\n");
+    assert_ok(ddl_file_make_dir(scratch_path("out/choose/run_lr=0.008"), &err), err);
+    assert_ok(ddl_sweep_read(&sweep, false, &err), err);
+    assert_int_equal(sweep.settings[0].n_added, 2);
+    write_result(&sweep.runs[4], 9);
+    char metrics[] = "{\"step\":4,\"loss\":9}\n", diverged[] = "{\"step\": 4, \"message\": \"too large\"}\n";
+    write_file(scratch_path("out/choose/run_lr=0.008/metrics.jsonl"), metrics, strlen(metrics));
+    write_file(scratch_path("out/choose/run_lr=0.008/diverged.json"), diverged, strlen(diverged));
+    assert_ok(ddl_sweep_read(&sweep, false, &err), err);
+    assert_true(sweep.settings[0].is_chosen && !sweep.settings[0].at_edge);
+    assert_string_equal(sweep.settings[0].values[sweep.settings[0].chosen].text, "0.004");
+    assert_int_equal(sweep.settings[0].n_added, 2);
+    ddl_sweep_close(&sweep);
+}
+
+/* A value that the key does not allow is not tried. */
+static void extensions_are_in_the_range(void **state)
+{
+    (void)state;
+    struct ddl_sweep sweep;
+    struct ddl_error err;
+    remove_scratch("out");
+    open_ok(&sweep, "choose: {key: lr_min_ratio, values: [0.25, 0.5], extend: 5}\n");
+    assert_ok(ddl_sweep_read(&sweep, false, &err), err);
+    write_result(&sweep.runs[0], 3);
+    write_result(&sweep.runs[1], 2);
+    assert_ok(ddl_sweep_read(&sweep, false, &err), err);
+    assert_int_equal(sweep.n_runs, 4);
+    assert_string_equal(sweep.runs[3].name, "choose/run_lr_min_ratio=1");
+    write_result(&sweep.runs[3], 1);
+    assert_ok(ddl_sweep_read(&sweep, false, &err), err);
+    assert_int_equal(sweep.n_runs, 4);
+    assert_true(sweep.settings[0].is_chosen && sweep.settings[0].at_edge);
+    assert_int_equal(sweep.settings[0].n_values, 3);
+    ddl_sweep_close(&sweep);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -375,6 +516,9 @@ int main(void)
         cmocka_unit_test(shared_parameters_are_equal),
         cmocka_unit_test(batches_are_equal),
         cmocka_unit_test(forecast),
+        cmocka_unit_test(a_winning_edge_is_extended),
+        cmocka_unit_test(extensions_end),
+        cmocka_unit_test(extensions_are_in_the_range),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
