@@ -65,7 +65,7 @@ class Run:
             gates.plot(self.telemetry_steps, self.telemetry[figure][:, s], label=f"{layer} {sub}")
         gates.set(xlabel="step", ylabel=figure)
         if 0 < len(self.sublayers) <= 16:
-            gates.legend(fontsize="small", ncols=2)
+            gates.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1, 1))  # beside the curves
         return chart
 
 
