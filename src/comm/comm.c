@@ -79,3 +79,8 @@ void ddl_comm_abort(ddl_comm *comm, const char *format, ...)
     }
     exit(1);
 }
+
+void ddl_comm_abort_call(ddl_comm *comm, const char *message)
+{
+    ddl_comm_abort(comm, "%s: %s", comm ? comm->what : "", message);
+}

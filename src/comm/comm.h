@@ -17,6 +17,7 @@
 
 #include "ddl/comm.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -44,6 +45,13 @@ void ddl_comm_broadcast(ddl_comm *comm, size_t root, size_t bytes, void *data);
  * ranks arrive in the order in which they are sent. A send may wait for the receive. */
 void ddl_comm_send(ddl_comm *comm, size_t to, size_t bytes, const void *data);
 void ddl_comm_receive(ddl_comm *comm, size_t from, size_t bytes, void *data);
+
+/* Waits until is_complete(user), what depends on other ranks, without messages of this communicator. The time
+ * limit and its error message are those of a collective. */
+void ddl_comm_wait_until(ddl_comm *comm, bool (*is_complete)(void *user), void *user);
+
+/* ddl_comm_abort with the message and the name of what this rank was doing (ddl_comm_describe). */
+void ddl_comm_abort_call(ddl_comm *comm, const char *message) DDL_NORETURN;
 
 /* While rank 0 does what can take longer than the time limit of a call, the others wait for it: rank 0 calls
  * still_working from time to time and done_working at the end; the others call wait_for_root. */

@@ -209,13 +209,20 @@ static void remove_batch(ddl_comm *comm, struct ddl_comm_batch *batch)
     *link = batch->next;
 }
 
-void ddl_comm_batch_wait(ddl_comm *comm, struct ddl_comm_batch *batch)
+static bool batch_is_complete(void *user)
+{
+    const struct ddl_comm_batch *batch = user;
+    return batch->n_left == 0;
+}
+
+/* `what`: the call, for error messages. */
+static void wait_until(ddl_comm *comm, const char *what, bool (*is_complete)(void *user), void *user)
 {
     double start = ddl_clock_seconds();
     for (;;) {
         ddl_comm_progress(comm);
-        if (batch->n_left == 0)
-            break;
+        if (is_complete(user))
+            return;
         double waited = ddl_clock_seconds() - start;
         if (waited < SPIN_SECONDS)
             continue;
@@ -225,7 +232,18 @@ void ddl_comm_batch_wait(ddl_comm *comm, struct ddl_comm_batch *batch)
         }
         sleep_briefly();
         if (poll_notices(comm) || (comm->time_limit > 0 && waited > comm->time_limit))
-            end_job(comm, batch->what);
+            end_job(comm, what);
     }
+}
+
+void ddl_comm_batch_wait(ddl_comm *comm, struct ddl_comm_batch *batch)
+{
+    wait_until(comm, batch->what, batch_is_complete, batch);
     remove_batch(comm, batch);
+}
+
+void ddl_comm_wait_until(ddl_comm *comm, bool (*is_complete)(void *user), void *user)
+{
+    if (comm)
+        wait_until(comm, comm->what, is_complete, user);
 }

@@ -482,6 +482,69 @@ static void hanging_exchange(void **state)
                      "ddl: rank 0 of 3 on host0: rank 1 (host host1) did not reach bucket 7 within LIMIT s");
 }
 
+/* Complete at the third call. */
+static bool third_time(void *user)
+{
+    int *calls = user;
+    return ++*calls == 3;
+}
+
+static void wait_until(ddl_comm *comm, void *user)
+{
+    (void)user;
+    int calls = 0;
+    ddl_comm_wait_until(comm, third_time, &calls);
+    assert_int_equal(calls, comm ? 3 : 0);
+}
+
+static void waiting_for_a_condition(void **state)
+{
+    (void)state;
+    thread_comm_run(2, wait_until, NULL);
+    wait_until(NULL, NULL);
+}
+
+static bool never(void *user)
+{
+    (void)user;
+    return false;
+}
+
+/* Rank 1 does not come. */
+static void condition_fails(ddl_comm *comm, void *user)
+{
+    (void)user;
+    ddl_comm_set_time_limit(comm, limit_seconds);
+    ddl_comm_describe(comm, "step 7");
+    if (ddl_comm_rank(comm) == 1)
+        thread_comm_hang(comm);
+    ddl_comm_wait_until(comm, never, NULL);
+}
+
+static void hanging_condition(void **state)
+{
+    (void)state;
+    assert_ends_with(3, condition_fails, NULL,
+                     "ddl: rank 0 of 3 on host0: rank 1 (host host1) did not reach step 7 within LIMIT s");
+}
+
+static void abort_call(ddl_comm *comm, void *user)
+{
+    (void)user;
+    ddl_comm_describe(comm, "step 7");
+    if (ddl_comm_rank(comm) == 1)
+        ddl_comm_abort_call(comm, "the device is lost");
+    ddl_comm_barrier(comm);
+}
+
+static void aborting_call(void **state)
+{
+    (void)state;
+    struct thread_comm_end end = thread_comm_try(2, abort_call, NULL);
+    assert_true(end.is_aborted);
+    assert_string_equal(end.message, "ddl: rank 1 of 2 on host1: step 7: the device is lost");
+}
+
 static void calls_differ(ddl_comm *comm, void *user)
 {
     (void)user;
@@ -677,6 +740,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(cuts),
         cmocka_unit_test(hanging_ranks_are_named),
         cmocka_unit_test(many_hanging_ranks),
+        cmocka_unit_test(waiting_for_a_condition),
+        cmocka_unit_test(hanging_condition),
+        cmocka_unit_test(aborting_call),
         cmocka_unit_test(hanging_exchange),
         cmocka_unit_test(different_calls),
         cmocka_unit_test(lost_messages),
