@@ -295,6 +295,10 @@ static void print_program(void)
                                  "place is searched" },
             { "DDL_BACKEND_PLUGIN", "Path of a plugin with a backend, libddl_NAME.so, besides those in the "
                                     "folders of the program and its library" },
+            { "DDL_EXCHANGE",
+              "How ranks exchange gradients: host: through host memory and MPI; device: between their "
+              "devices, or an error; if not set: between devices where each rank has one of its "
+              "own and the library for it" },
             { "DDL_COMM_TIMEOUT", "Seconds to wait for another rank before the job is aborted; 0: no limit" },
             { 0 } });
     notes("files", (const struct note[]){ { "PREFIX/share/ddl/tokenizer",

@@ -11,7 +11,7 @@ interface() {
     case $1 in
     base) echo 'bf16|clock|crc32c|distribution|file|held|json|json_scan|locale|lock|machine|mem|noise|path|pattern|plugin|process|rng|sha256|utf8' ;;
     tensor) echo 'safetensors' ;;
-    ops) echo 'args|audit|cases|defaults|operands|ops|profile|trial|uploads' ;;
+    ops) echo 'args|audit|cases|defaults|group|operands|ops|profile|trial|uploads' ;;
     text) echo 'limits|train' ;;
     comm) echo 'comm' ;;
     model) echo 'files/(model_io|sums)|observe/(probe|rows)|params/flat|pass/(decode|measure|model|poll)' ;;

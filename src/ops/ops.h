@@ -11,6 +11,7 @@
 #include "ddl/backend.h"
 #include "ddl/status.h"
 #include "ops/args.h"
+#include "ops/group.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -202,6 +203,9 @@ struct ddl_ops {
      * What they write is meaningless. NULL where the products cannot be separated from the op. */
     void (*attention_products_fwd)(void *ctx, const struct attention_args *a);
     void (*attention_products_bwd)(void *ctx, const struct attention_grad_args *a);
+
+    /* Collectives between devices; NULL where the backend has none. */
+    const struct ddl_group_ops *group;
 };
 
 /* What ddl_backend_create returns: the table and its state. */

@@ -4,7 +4,8 @@
  *
  *   - device memory cannot be accessed by the host, nor by a kernel beyond a block (the page behind it has no
  * access rights); a new block is filled with NaN
- *   - work is executed when the host waits for it, only as far as it waits; a query executes a part
+ *   - work is executed when the host waits for it, only as far as it waits; a query executes a part. Another
+ * stream is executed where an event connects it
  *   - the destination of a download to pinned memory is NaN until the work is executed, and the source of an
  * upload from pinned memory is read then
  *   - calls without a current context, on freed memory, and on ranges outside of blocks are errors
@@ -67,7 +68,8 @@ struct CUfunc_st {
 };
 
 static const size_t PAGE = 4096;
-static bool is_initialized, is_executing;
+static bool is_initialized;
+static unsigned executing_streams; /* the nesting of execute */
 static thread_local CUcontext current;
 static std::map<int, CUctx_st> contexts;
 static std::map<char *, block> blocks;       /* of device memory, by start */
@@ -132,7 +134,7 @@ static void on_fault(int, siginfo_t *info, void *)
         signal(SIGSEGV, SIG_DFL); /* not ours */
         return;
     }
-    if (is_executing)
+    if (executing_streams)
         complain("%s accesses a number %td bytes after the start of a block of %zu bytes", executing.c_str(),
                  address - b->start, b->bytes);
     else
@@ -145,7 +147,6 @@ static void protect(bool accessible)
 {
     for (const auto &each : blocks)
         mprotect(each.second.pages, each.second.page_bytes, accessible ? PROT_READ | PROT_WRITE : PROT_NONE);
-    is_executing = accessible;
 }
 
 static CUresult check()
@@ -159,21 +160,30 @@ static CUresult check()
 
 /* ---- execution ---- */
 
-/* Executes the commands of a stream up to number `position`. */
-static CUresult execute(CUstream stream, uint64_t position)
+/* Executes the commands of a stream up to number `position`. One that returns CUDA_ERROR_NOT_READY waits for
+ * another process: it is tried again, or without `waits` remains the next. */
+static CUresult execute(CUstream stream, uint64_t position, bool waits = true)
 {
     if (stream->executed >= position)
         return sticky;
-    protect(true);
+    if (executing_streams++ == 0)
+        protect(true);
+    CUresult result = sticky;
     while (stream->executed < position) {
-        const std::function<CUresult()> command = std::move(stream->queue.front());
+        result = sticky ? sticky : stream->queue.front()();
+        if (result == CUDA_ERROR_NOT_READY && !waits)
+            break;
+        if (result == CUDA_ERROR_NOT_READY) {
+            usleep(100);
+            continue;
+        }
+        sticky = result;
         stream->queue.pop_front();
         stream->executed++;
-        if (!sticky)
-            sticky = command();
     }
-    protect(false);
-    return sticky;
+    if (--executing_streams == 0)
+        protect(false);
+    return result;
 }
 
 static CUresult submit(CUstream stream, std::function<CUresult()> command)
@@ -197,9 +207,41 @@ DRIVER CUresult cuda_sim_submit(CUstream stream, const char *name, void (*execut
     });
 }
 
+DRIVER CUresult cuda_sim_submit_until(CUstream stream, const char *name, CUresult (*execute)(void *user),
+                                      void *user)
+{
+    if (CUresult result = check())
+        return result;
+    return submit(stream, [=] {
+        executing = name;
+        return execute(user);
+    });
+}
+
+DRIVER void cuda_sim_progress(CUstream stream)
+{
+    const uint64_t left = stream->submitted - stream->executed;
+    execute(stream, stream->executed + random_below(left + 1), false);
+}
+
 DRIVER bool cuda_sim_in_block(const void *address, size_t bytes)
 {
     return in_block(address, bytes);
+}
+
+DRIVER int cuda_sim_device(void)
+{
+    return current ? current->device : -1;
+}
+
+DRIVER int cuda_sim_stream_device(CUstream stream)
+{
+    return std::find(streams.begin(), streams.end(), stream) == streams.end() ? -1 : stream->device;
+}
+
+DRIVER int cuda_sim_block_device(const void *address, size_t bytes)
+{
+    return in_block(address, bytes) ? nearest(static_cast<const char *>(address))->device : -1;
 }
 
 /* ---- initialization and devices ---- */
@@ -305,6 +347,13 @@ DRIVER CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice device)
     }
 }
 
+DRIVER CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device)
+{
+    memset(uuid->bytes, 0, sizeof uuid->bytes);
+    snprintf(uuid->bytes, sizeof uuid->bytes, "simulated %d", device);
+    return is_device(device) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+}
+
 static size_t capacity()
 {
     return setting("CUDA_SIM_MEMORY", static_cast<size_t>(4) << 30);
@@ -388,6 +437,15 @@ DRIVER CUresult cuStreamDestroy_v2(CUstream stream)
     return sticky;
 }
 
+DRIVER CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned)
+{
+    if (CUresult result = check())
+        return result;
+    const CUstream other = event->stream;
+    const uint64_t position = event->position;
+    return other ? submit(stream, [=] { return execute(other, position, false); }) : CUDA_SUCCESS;
+}
+
 DRIVER CUresult cuEventCreate(CUevent *event, unsigned)
 {
     if (CUresult result = check())
@@ -418,7 +476,7 @@ DRIVER CUresult cuEventQuery(CUevent event)
     if (!event->stream || event->stream->executed >= event->position)
         return CUDA_SUCCESS;
     const uint64_t left = event->position - event->stream->executed;
-    const CUresult result = execute(event->stream, event->stream->executed + 1 + random_below(left));
+    const CUresult result = execute(event->stream, event->stream->executed + 1 + random_below(left), false);
     return result ? result : event->stream->executed >= event->position ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 

@@ -58,6 +58,9 @@ const struct cuda_driver *cuda_enter(struct cuda_device *device);
 /* Records an error of a call for check_error. */
 void cuda_note(struct cuda_device *device, CUresult result, const char *at);
 
+/* ops->check_error */
+ddl_status cuda_check_error(void *ctx, struct ddl_error *err);
+
 /* Memory of an op: cuda_alloc, recorded for check_error if there is none. */
 void *cuda_alloc_for_op(struct cuda_device *device, size_t bytes);
 
@@ -83,6 +86,11 @@ size_t cuda_row_blocks(const struct cuda_device *device, size_t n, size_t across
 /* As cuda_add_columns, of `width` numbers from number `first` on of each block's `stride`. */
 void cuda_add_part(struct cuda_device *device, size_t blocks, size_t stride, size_t first, size_t width,
                    float *y);
+/* As cuda_add_columns, of partial sums elsewhere. */
+void cuda_add_blocks(struct cuda_device *device, size_t blocks, size_t width, const float *partial, float *y);
+
+/* group.c */
+extern const struct ddl_group_ops cuda_group;
 
 /* products.c: cuBLASLt of a device, and what it has chosen per shape. After a failure of open, close too. */
 ddl_status cuda_products_open(struct cuda_device *device, struct ddl_error *err);
@@ -99,6 +107,8 @@ void cuda_upload(void *ctx, void *dst, const void *host, size_t bytes);
 void cuda_download(void *ctx, void *host, const void *src, size_t bytes);
 void cuda_zero(void *ctx, void *dst, size_t bytes);
 ddl_event cuda_record(void *ctx);
+/* The driver's event that is complete no sooner than `event`, which is not 0. */
+CUevent cuda_event_of(const struct cuda_device *device, ddl_event event);
 bool cuda_is_done(void *ctx, ddl_event event);
 void cuda_wait(void *ctx, ddl_event event);
 void cuda_synchronize(void *ctx);

@@ -96,7 +96,7 @@ size_t cuda_row_blocks(const struct cuda_device *device, size_t n, size_t across
     return n < blocks ? n : blocks;
 }
 
-static ddl_status check_error(void *ctx, struct ddl_error *err)
+ddl_status cuda_check_error(void *ctx, struct ddl_error *err)
 {
     struct cuda_device *d = ctx;
     char text[128];
@@ -322,7 +322,7 @@ static const struct ddl_ops cuda_ops = { .name = "cuda",
                                          .memory_estimate = memory_estimate,
                                          .logit_block = logit_block,
                                          .memory_capacity = memory_capacity,
-                                         .check_error = check_error,
+                                         .check_error = cuda_check_error,
                                          .alloc = cuda_alloc,
                                          .free = cuda_free,
                                          .alloc_host = cuda_alloc_host,
@@ -337,6 +337,7 @@ static const struct ddl_ops cuda_ops = { .name = "cuda",
                                          .wait = cuda_wait,
                                          .synchronize = cuda_synchronize,
                                          .q8_bytes = q8_bytes,
+                                         .group = &cuda_group,
 #define CUDA_MEMBER(name, args) .name = cuda_##name,
                                          DDL_OPS(CUDA_MEMBER)
 #undef CUDA_MEMBER

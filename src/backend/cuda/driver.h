@@ -18,6 +18,9 @@ typedef struct CUevent_st *CUevent;
 typedef struct CUmod_st *CUmodule;
 typedef struct CUfunc_st *CUfunction;
 typedef struct CUmemPoolHandle_st *CUmemoryPool;
+typedef struct {
+    char bytes[16];
+} CUuuid;
 
 enum {
     CUDA_SUCCESS = 0,
@@ -57,6 +60,7 @@ enum { CU_MEMPOOL_ATTR_RELEASE_THRESHOLD = 4 };
     FN(device_get,         "cuDeviceGet",                 (CUdevice *device, int index)) \
     FN(device_name,        "cuDeviceGetName",             (char *name, int size, CUdevice device)) \
     FN(device_attribute,   "cuDeviceGetAttribute",        (int *value, int attribute, CUdevice device)) \
+    FN(device_uuid,        "cuDeviceGetUuid_v2",          (CUuuid *uuid, CUdevice device)) \
     FN(device_memory,      "cuDeviceTotalMem_v2",         (size_t *bytes, CUdevice device)) \
     FN(device_pool,        "cuDeviceGetDefaultMemPool",   (CUmemoryPool *pool, CUdevice device)) \
     FN(pool_set,           "cuMemPoolSetAttribute",       (CUmemoryPool pool, int attribute, void *value)) \
@@ -67,6 +71,7 @@ enum { CU_MEMPOOL_ATTR_RELEASE_THRESHOLD = 4 };
     FN(stream_create,      "cuStreamCreate",              (CUstream *stream, unsigned flags)) \
     FN(stream_destroy,     "cuStreamDestroy_v2",          (CUstream stream)) \
     FN(stream_wait,        "cuStreamSynchronize",         (CUstream stream)) \
+    FN(stream_wait_event,  "cuStreamWaitEvent",           (CUstream stream, CUevent event, unsigned flags)) \
     FN(event_create,       "cuEventCreate",               (CUevent *event, unsigned flags)) \
     FN(event_destroy,      "cuEventDestroy_v2",           (CUevent event)) \
     FN(event_record,       "cuEventRecord",               (CUevent event, CUstream stream)) \

@@ -47,9 +47,8 @@ ddl_event cuda_record(void *ctx)
     return event;
 }
 
-/* The driver's event that is complete no sooner than `event`: where its own was reused, the oldest of those
- * that remain, which is later. */
-static CUevent event_of(const struct cuda_device *d, ddl_event event)
+/* Where its own was reused, the oldest of those that remain, which is later. */
+CUevent cuda_event_of(const struct cuda_device *d, ddl_event event)
 {
     ddl_event oldest = d->recorded >= CUDA_EVENTS ? d->recorded - CUDA_EVENTS + 1 : 1;
     return d->events[(event < oldest ? oldest : event) % CUDA_EVENTS];
@@ -60,7 +59,7 @@ bool cuda_is_done(void *ctx, ddl_event event)
     struct cuda_device *d = ctx;
     if (event == 0)
         return true;
-    CUresult result = cuda_enter(d)->event_query(event_of(d, event));
+    CUresult result = cuda_enter(d)->event_query(cuda_event_of(d, event));
     if (result == CUDA_ERROR_NOT_READY)
         return false;
     cuda_note(d, result, "cuEventQuery");
@@ -71,7 +70,7 @@ void cuda_wait(void *ctx, ddl_event event)
 {
     struct cuda_device *d = ctx;
     if (event)
-        cuda_note(d, cuda_enter(d)->event_wait(event_of(d, event)), "cuEventSynchronize");
+        cuda_note(d, cuda_enter(d)->event_wait(cuda_event_of(d, event)), "cuEventSynchronize");
 }
 
 void cuda_synchronize(void *ctx)

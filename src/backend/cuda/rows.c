@@ -38,11 +38,20 @@ void cuda_rmsnorm_fwd(void *ctx, const struct rmsnorm_args *a)
     cuda_launch(d, CUDA_rmsnorm_fwd, cuda_blocks(d, a->N, 1), 0, a);
 }
 
+static void add_columns(struct cuda_device *device, const struct cuda_columns *columns)
+{
+    cuda_launch(device, CUDA_add_columns, cuda_blocks(device, columns->width, THREADS), 0, columns);
+}
+
 void cuda_add_part(struct cuda_device *device, size_t blocks, size_t stride, size_t first, size_t width,
                    float *y)
 {
-    struct cuda_columns columns = { blocks, width, stride, device->scratch + first, y };
-    cuda_launch(device, CUDA_add_columns, cuda_blocks(device, width, THREADS), 0, &columns);
+    add_columns(device, &(struct cuda_columns){ blocks, width, stride, device->scratch + first, y });
+}
+
+void cuda_add_blocks(struct cuda_device *device, size_t blocks, size_t width, const float *partial, float *y)
+{
+    add_columns(device, &(struct cuda_columns){ blocks, width, width, partial, y });
 }
 
 void cuda_add_columns(struct cuda_device *device, size_t blocks, size_t width, float *y)

@@ -118,6 +118,8 @@ void trainer_close(struct run *run); /* zeroed is allowed */
 ddl_status trainer_check_memory(struct run *run, struct ddl_error *err);
 /* The model, its optimizer and the buffers of a step. */
 ddl_status trainer_make(struct run *run, struct ddl_error *err);
+/* The exchange of gradients with the other ranks, all of which call it after trainer_make. */
+ddl_status trainer_connect(struct run *run, struct ddl_error *err);
 
 /* ---- trainer_preview.c ---- */
 

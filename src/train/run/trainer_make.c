@@ -122,25 +122,15 @@ static ddl_status read_initial(struct run *run, struct ddl_error *err)
     return DDL_OK;
 }
 
-/* The optimizer of what this rank owns, and the exchange with the other ranks. */
+/* The optimizer of what this rank owns. */
 static ddl_status make_optim(struct run *run, struct ddl_error *err)
 {
     const struct ddl_train_config *t = &run->config;
     const struct ddl_optim_config config = optim_config(t);
-    struct ddl_param *rows;
-    size_t n;
     run->partition =
         ddl_partition_of(ddl_model_flat_size(run->model), t->comm_bucket, ddl_comm_size(t->comm));
     ddl_status status =
         ddl_optim_create_part(&run->optim, run->model, &config, &run->partition, ddl_comm_rank(t->comm), err);
-    if (!status)
-        status = ddl_params_plan(&t->config, &rows, &n, err);
-    if (status)
-        return status;
-    status = ddl_exchange_create(&run->exchange, t->comm, run->model, &run->partition,
-                                 (enum ddl_comm_dtype)t->comm_dtype,
-                                 ddl_exchange_in_flight(rows, n, &run->partition), err);
-    free(rows);
     run->moments = (struct ddl_moments){
         .model = run->model, .optim = run->optim, .comm = t->comm, .partition = &run->partition
     };
@@ -227,7 +217,6 @@ static ddl_status make_step(struct run *run, struct ddl_error *err)
                                    .spike = { t->spike_z, t->spike_window, t->spike_max_skip },
                                    .spike_state = &run->state.spike,
                                    .comm = t->comm,
-                                   .exchange = run->exchange,
                                    .overlap = t->comm_overlap != DDL_OVERLAP_OFF };
     status = ddl_step_reserve(&run->step, err);
     if (!status && t->telemetry_every)
@@ -274,5 +263,26 @@ ddl_status trainer_make(struct run *run, struct ddl_error *err)
         status = make_step(run, err);
     if (!status)
         plan_parts(run);
+    return status;
+}
+
+ddl_status trainer_connect(struct run *run, struct ddl_error *err)
+{
+    const struct ddl_train_config *t = &run->config;
+    struct ddl_param *rows;
+    size_t n;
+    if (!t->comm)
+        return DDL_OK;
+    ddl_status status = trainer_agree(run, ddl_params_plan(&t->config, &rows, &n, err), err);
+    if (status)
+        return status;
+    status = ddl_exchange_create(&run->exchange, t->comm, run->model, &run->partition,
+                                 (enum ddl_comm_dtype)t->comm_dtype,
+                                 ddl_exchange_in_flight(rows, n, &run->partition), err);
+    free(rows);
+    status = trainer_agree(run, status, err);
+    run->step.exchange = run->exchange;
+    if (!status && *ddl_exchange_note(run->exchange))
+        trainer_note(run, ddl_exchange_note(run->exchange));
     return status;
 }

@@ -519,6 +519,8 @@ static ddl_status make(struct run *run, struct ddl_error *err)
     if (!status)
         status = trainer_make(run, err);
     status = trainer_agree(run, status, err);
+    if (!status)
+        status = trainer_connect(run, err);
     return status ? status : trainer_compare_model(run, err);
 }
 

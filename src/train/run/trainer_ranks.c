@@ -50,14 +50,21 @@ static uint32_t code_checksum(void)
     return checksum;
 }
 
+/* The backend without the number of its device: "cuda (NVIDIA H100, 9.0, 79.1 GiB)". */
+static void describe_backend(const struct ddl_backend *backend, char *out, size_t size)
+{
+    const char *about = strchr(ddl_backend_description(backend), ' ');
+    snprintf(out, size, "%s%s", ddl_backend_name(backend), about ? about : "");
+}
+
 /* Differences that change no more than rounding are reported. */
 static ddl_status note_hosts(struct run *run, struct ddl_error *err)
 {
     struct ddl_error message;
-    const char *backend = "unknown";
+    char backend[192] = "unknown";
     size_t threads = ddl_comm_threads(run->config.comm, run->config.threads);
     if (!ddl_train_open_backend(&run->config, &run->backend, NULL))
-        backend = ddl_backend_description(run->backend);
+        describe_backend(run->backend, backend, sizeof backend);
     ddl_comm_list *list = ddl_comm_list_create();
     ddl_comm_list_add(list, "threads: %zu", threads);
     ddl_comm_list_add(list, "backend: %s", backend);

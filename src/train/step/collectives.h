@@ -1,6 +1,7 @@
 /* Collectives on ranges of backend memory: the table that the exchange of gradients and parameters
  * (step/exchange.h) calls, as the model calls the table of ops. A way of moving the numbers is an
- * implementation: through host memory and the communicator (collectives_host.c).
+ * implementation: through host memory and the communicator (collectives_host.c), or from device to device
+ * (collectives_device.c).
  *
  * Calls return before they are complete. Ranges are processed in the order of the calls, and all ranks make
  * the same calls in the same order. A range has at most as many floats as the implementation was created for,
@@ -26,6 +27,7 @@ struct ddl_collectives_ops {
 struct ddl_collectives {
     const struct ddl_collectives_ops *ops; /* NULL: none */
     void *ctx;
+    char note[320]; /* which implementation it is and why, for the user; "" if there is no other */
 };
 
 /* Over the communicator, which sends from host memory: `in_flight` ranges at a time of up to `capacity`
@@ -34,5 +36,12 @@ struct ddl_collectives {
 ddl_status ddl_collectives_create_host(struct ddl_collectives *out, ddl_comm *comm,
                                        const ddl_backend *backend, size_t capacity, enum ddl_comm_dtype dtype,
                                        size_t in_flight, struct ddl_error *err);
+
+/* Between the devices of the ranks, where every rank has a device of its own and the library for it.
+ * out->ops is NULL, with DDL_OK, where that is not so on all ranks, or DDL_EXCHANGE is "host"; with "device"
+ * it is an error. All ranks call it and get the same. Borrows the communicator and the backend. */
+ddl_status ddl_collectives_create_device(struct ddl_collectives *out, ddl_comm *comm,
+                                         const ddl_backend *backend, size_t capacity,
+                                         enum ddl_comm_dtype dtype, struct ddl_error *err);
 
 #endif

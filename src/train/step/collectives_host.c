@@ -150,10 +150,11 @@ ddl_status ddl_collectives_create_host(struct ddl_collectives *out, ddl_comm *co
     }
     if (status) {
         free_host(h);
-        *out = (struct ddl_collectives){ 0 };
+        out->ops = NULL;
         return ddl_error_set(err, DDL_E_MEMORY, "out of memory for %zu buckets of %zu floats in flight",
                              in_flight, capacity);
     }
-    *out = (struct ddl_collectives){ &host_ops, h };
+    out->ops = &host_ops;
+    out->ctx = h;
     return DDL_OK;
 }

@@ -24,8 +24,12 @@ ddl_status ddl_exchange_create(struct ddl_exchange **out, ddl_comm *comm, ddl_mo
     *ex = (struct ddl_exchange){ .model = model,
                                  .partition = *partition,
                                  .left = ddl_partition_n_buckets(partition) };
-    ddl_status status = ddl_collectives_create_host(&ex->collectives, comm, ddl_model_backend(model),
-                                                    partition->bucket, dtype, in_flight, err);
+    const ddl_backend *backend = ddl_model_backend(model);
+    ddl_status status =
+        ddl_collectives_create_device(&ex->collectives, comm, backend, partition->bucket, dtype, err);
+    if (!status && !ex->collectives.ops)
+        status = ddl_collectives_create_host(&ex->collectives, comm, backend, partition->bucket, dtype,
+                                             in_flight, err);
     if (status)
         ddl_exchange_free(ex);
     else
@@ -38,6 +42,11 @@ void ddl_exchange_free(struct ddl_exchange *exchange)
     if (exchange && exchange->collectives.ops)
         exchange->collectives.ops->free(exchange->collectives.ctx);
     ddl_mem_free(exchange);
+}
+
+const char *ddl_exchange_note(const struct ddl_exchange *exchange)
+{
+    return exchange ? exchange->collectives.note : "";
 }
 
 /* Everything submitted to the backend so far. */

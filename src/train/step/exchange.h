@@ -28,6 +28,8 @@ ddl_status ddl_exchange_create(struct ddl_exchange **out, ddl_comm *comm, ddl_mo
                                const struct ddl_partition *partition, enum ddl_comm_dtype dtype,
                                size_t in_flight, struct ddl_error *err);
 void ddl_exchange_free(struct ddl_exchange *exchange);
+/* How the devices exchange and why, for the user; "" if there is no choice. Owned by the exchange. */
+const char *ddl_exchange_note(const struct ddl_exchange *exchange);
 
 /* The next backward pass in the workspace is the last one before ddl_exchange_gradients: its gradients are
  * exchanged while it runs. */
