@@ -44,7 +44,7 @@ syntax() {
         awk '/^#SBATCH/ && code { exit 1 } !/^#/ { code = 1 }' "$script" || fail "$script: #SBATCH after a command"
         sed -n 's/^#SBATCH --\([a-z-]*\)=\{0,1\}.*/\1/p' "$script" | while read -r option; do
             case $option in
-            job-name | nodes | ntasks | ntasks-per-node | cpus-per-task | time | signal | requeue | open-mode | output) ;;
+            job-name | nodes | ntasks | ntasks-per-node | gpus-per-node | cpus-per-task | time | signal | requeue | open-mode | output) ;;
             *) fail "$script: unknown option --$option" ;;
             esac
         done
@@ -119,6 +119,15 @@ failed() {
     ! [ -e "$REQUEUED" ] || fail "queued again"
 }
 
+# The scripts for GPUs, with the ranks on the CPU: they require that devices exchange, which DDL_EXCHANGE changes.
+gpus() {
+    ! (job "$1_gpus" "$1-device" --backend cpu --steps 4) || fail "no error"
+    grep -q '^ddl: DDL_EXCHANGE: device: rank 0 .*: backend cpu has no exchange between devices$' "$scratch/$1-device.log" ||
+        fail "$(cat "$scratch/$1-device.log")"
+    (DDL_EXCHANGE=host job "$1_gpus" "$1-host" --backend cpu --steps 4) || fail "$(cat "$scratch/$1-host.log")"
+    [ -e "$scratch/$1-host/model.safetensors" ] || fail "no model"
+}
+
 check syntax syntax
 check one_node requeued one_node one
 check_full terminated terminated
@@ -128,6 +137,8 @@ if [ -n "$plugin" ] && command -v "${mpirun%% *}" >/dev/null 2>&1; then
     need_mpirun "$plugin"
     export RANKS=2 MPIRUN="$mpirun"
     check_full several_nodes requeued several_nodes several
+    check four_gpus gpus four
+    check_full eight_gpus gpus eight
 else
     skip several_nodes "no MPI plugin, or no ${mpirun%% *}"
 fi

@@ -1,0 +1,29 @@
+#!/bin/sh
+# Nodes with eight GPUs: one rank per GPU, connected by MPI (package ddl-mpi) and NCCL (docs/cuda.md).
+#
+#   sbatch recipes/slurm/eight_gpus.sh RECIPE.yaml OUT [--key value ...]      in the root of the source tree
+#
+# With --nodes=N there are 8 N ranks, among which the sequences of a step (global_batch) are divided. OUT must be on a shared
+# file system if there are several nodes. Each rank sees all GPUs of its node and takes that of its local rank.
+#SBATCH --job-name=ddl
+#SBATCH --nodes=1
+#SBATCH --ntasks-per-node=8
+#SBATCH --gpus-per-node=8
+#SBATCH --cpus-per-task=12
+#SBATCH --time=12:00:00
+#SBATCH --signal=B:USR1@120
+#SBATCH --requeue
+#SBATCH --open-mode=append
+#SBATCH --output=%x-%j.log
+# 120 s must suffice for a step, a checkpoint, and the samples or task scores that may be due.
+set -eu
+. recipes/slurm/requeue.sh
+recipe=$1
+out=$2
+shift 2
+# DDL_EXCHANGE=device: an error, not a slower exchange through host memory, where NCCL is missing. Open MPI needs --mpi=pmix,
+# MPICH --mpi=pmi2.
+export DDL_EXCHANGE="${DDL_EXCHANGE-device}"
+# shellcheck disable=SC2046 # an option or nothing
+run_step srun --mpi=pmix --kill-on-bad-exit=1 --cpus-per-task="$SLURM_CPUS_PER_TASK" \
+    ddl train "$recipe" --out "$out" --backend cuda --threads "$SLURM_CPUS_PER_TASK" "$@" $(resume_option "$out")
