@@ -99,6 +99,21 @@ lost_rank() {
     none_left
 }
 
+# The device of rank 1 fails in the first step.
+lost_device() {
+    devices() {
+        ranks=$1
+        shift
+        # shellcheck disable=SC2016 # expanded by the rank's shell
+        LD_LIBRARY_PATH="$driver" run_ranks "$ranks" sh -c '[ "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" != 1 ] || export CUDA_SIM_FAIL=60
+            exec "$@"' sh "$@"
+    }
+    ! train 2 cuda run_device_lost --steps 2 || fail "no error"
+    grep -q '^ddl: rank 1 of 2 on .*: step 1: backend cuda: .*: CUDA_ERROR_LAUNCH_FAILED (unspecified launch failure)$' log ||
+        { cat log; fail "no message"; }
+    none_left
+}
+
 # NCCL reports nothing: the time limit ends the job. A rank that is later than it is named instead: then a longer one is tried.
 stuck_rank() {
     export NCCL_SIM_STUCK=1:2
@@ -135,6 +150,7 @@ check choice choice
 check_full environment environment
 check moved moved
 check lost_rank lost_rank
+check lost_device lost_device
 check_full stuck_rank stuck_rank
 check_full killed_rank killed_rank
 finish

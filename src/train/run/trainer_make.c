@@ -269,13 +269,15 @@ ddl_status trainer_make(struct run *run, struct ddl_error *err)
 ddl_status trainer_connect(struct run *run, struct ddl_error *err)
 {
     const struct ddl_train_config *t = &run->config;
-    struct ddl_param *rows;
-    size_t n;
+    struct ddl_param *rows = NULL;
+    size_t n = 0;
     if (!t->comm)
         return DDL_OK;
     ddl_status status = trainer_agree(run, ddl_params_plan(&t->config, &rows, &n, err), err);
-    if (status)
+    if (status) {
+        free(rows);
         return status;
+    }
     status = ddl_exchange_create(&run->exchange, t->comm, run->model, &run->partition,
                                  (enum ddl_comm_dtype)t->comm_dtype,
                                  ddl_exchange_in_flight(rows, n, &run->partition), err);

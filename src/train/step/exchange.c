@@ -19,14 +19,19 @@ ddl_status ddl_exchange_create(struct ddl_exchange **out, ddl_comm *comm, ddl_mo
     if (!comm)
         return DDL_OK;
     struct ddl_exchange *ex = ddl_mem_zalloc(sizeof *ex);
+    ddl_status status = DDL_OK;
     if (!ex)
-        return ddl_error_set(err, DDL_E_MEMORY, "out of memory for the exchange of gradients");
+        status = ddl_error_set(err, DDL_E_MEMORY, "out of memory for the exchange of gradients");
+    status = ddl_comm_agree(comm, status, err); /* the calls below are collective */
+    if (status) {
+        ddl_mem_free(ex);
+        return status;
+    }
     *ex = (struct ddl_exchange){ .model = model,
                                  .partition = *partition,
                                  .left = ddl_partition_n_buckets(partition) };
     const ddl_backend *backend = ddl_model_backend(model);
-    ddl_status status =
-        ddl_collectives_create_device(&ex->collectives, comm, backend, partition->bucket, dtype, err);
+    status = ddl_collectives_create_device(&ex->collectives, comm, backend, partition->bucket, dtype, err);
     if (!status && !ex->collectives.ops)
         status = ddl_collectives_create_host(&ex->collectives, comm, backend, partition->bucket, dtype,
                                              in_flight, err);
