@@ -70,6 +70,7 @@ extern const struct command info_command;
 extern const struct command inspect_command;
 extern const struct command logprobs_command;
 extern const struct command report_command;
+extern const struct command serve_command;
 extern const struct command sweep_command;
 extern const struct command tokenizer_command;
 extern const struct command train_command;

@@ -26,6 +26,7 @@ const struct command *const commands[] = {
     &inspect_command,
     &logprobs_command,
     &report_command,
+    &serve_command,
     &sweep_command,
     &tokenizer_command,
     &train_command,

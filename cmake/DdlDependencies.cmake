@@ -58,13 +58,14 @@ set(DDL_PLAIN_LIBRARIES ${DDL_GEMM_NAME} unistring ${OpenMP_C_LIB_NAMES} ${CMAKE
 # Every compiler finds GCC's OpenMP by its name; clang's lies in a folder that only clang looks into.
 list(TRANSFORM DDL_PLAIN_LIBRARIES REPLACE "^omp$" "${OpenMP_omp_LIBRARY}")
 
+pkg_check_modules(MICROHTTPD REQUIRED IMPORTED_TARGET libmicrohttpd)
 set(DDL_LINE plain)
-set(DDL_CLI_LIBRARIES "")
+set(DDL_CLI_LIBRARIES PkgConfig::MICROHTTPD)
 if(DDL_LIBEDIT)
   pkg_check_modules(LIBEDIT QUIET IMPORTED_TARGET libedit)
   if(LIBEDIT_FOUND)
     set(DDL_LINE libedit)
-    set(DDL_CLI_LIBRARIES PkgConfig::LIBEDIT)
+    list(APPEND DDL_CLI_LIBRARIES PkgConfig::LIBEDIT)
   else()
     message(STATUS "libedit is missing: ddl generate reads lines without editing and history (install libedit-dev)")
   endif()

@@ -83,7 +83,7 @@ list=$(calls "$cli" "$source")
 check cli/output
 check cli/model cli/output
 check cli cli/output
-for folder in bench commands compare completion data eval generate inspect report sweep train; do
+for folder in bench commands compare completion data eval generate inspect report serve sweep train; do
     check cli/$folder cli cli/model cli/output
 done
 all_listed cli

@@ -64,6 +64,7 @@ static const struct {
     { "train --eval_iters=200",
       "unknown option '--eval_iters', did you mean '--val-tokens'? It counts tokens: eval_iters x batch x" },
     { "train --dropout 0.1", "unknown option '--dropout': the models have no dropout\n" },
+    { "serve x --ctx-size 4", "did you mean '--context'?" },
     { "generate x --ctx-size 4", "unknown option '--ctx-size': the context is the model's block_size\n" },
     { "eval x --model-args pretrained=x", "unknown option '--model-args': the model is an argument: " },
     /* words of the help text */

@@ -1,0 +1,336 @@
+#define _POSIX_C_SOURCE 200809L
+#include "cli/serve/answers.h"
+
+#include "cli/serve/json_text.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- tokens ---- */
+
+static bool is_utf8(const char *bytes, size_t size)
+{
+    for (size_t at = 0, length; at < size; at += length) {
+        length = ddl_utf8_length(bytes + at, size - at);
+        if (length == 0)
+            return false;
+    }
+    return true;
+}
+
+static size_t characters(const char *bytes, size_t size)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < size; i++)
+        n += ((unsigned char)bytes[i] & 0xc0) != 0x80;
+    return n;
+}
+
+static const char *bytes_of(const struct job *job, int32_t id, size_t *size)
+{
+    const char *bytes = ddl_tokenizer_bytes(job->tokenizer, id, size);
+    if (!bytes)
+        *size = 0;
+    return bytes ? bytes : "";
+}
+
+/* The name of a token in /v1/completions: its text, or "bytes:\xe2\x80" where it is no text, as OpenAI's. A
+ * key of an object, or a value where `value` is NAN. */
+static void put_token_text(struct ddl_json *json, const struct job *job, int32_t id, float value)
+{
+    char text[64 + 4 * 256];
+    size_t size, used = 6;
+    const char *bytes = bytes_of(job, id, &size);
+    if (is_utf8(bytes, size) && size < sizeof text) {
+        memcpy(text, bytes, size);
+        text[size] = '\0';
+        used = size;
+    } else {
+        memcpy(text, "bytes:", used);
+        for (size_t i = 0; i < size && used + 5 < sizeof text; i++)
+            used += (size_t)snprintf(text + used, sizeof text - used, "\\x%02x", (unsigned char)bytes[i]);
+    }
+    if (isnan(value))
+        ddl_json_text(json, NULL, text, used);
+    else
+        ddl_json_number(json, text, value, 9);
+}
+
+/* A key is not repeated: of tokens with the same text the first counts. */
+static bool is_repeated(const struct job *job, const struct token_record *t, size_t i, int32_t id)
+{
+    size_t size, other;
+    const char *bytes = bytes_of(job, id, &size);
+    for (size_t k = 0; k < i; k++) {
+        const char *before = bytes_of(job, t->top[k].id, &other);
+        if (other == size && memcmp(before, bytes, size) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* {"token": logprob} of the candidates, and of the token itself. */
+static void put_candidates(struct ddl_json *json, const struct job *job, const struct token_record *t)
+{
+    if (isnan(t->logprob) || job->request.top == 0) {
+        ddl_json_null(json, NULL);
+        return;
+    }
+    ddl_json_open(json, NULL, '{');
+    for (size_t i = 0; i < t->n_top; i++) {
+        if (!is_repeated(job, t, i, t->top[i].id))
+            put_token_text(json, job, t->top[i].id, t->top[i].logprob);
+    }
+    if (!is_repeated(job, t, t->n_top, t->id))
+        put_token_text(json, job, t->id, t->logprob);
+    ddl_json_close(json, '}');
+}
+
+/* "logprobs" of /v1/completions for tokens [from, n). */
+static void put_completion_logprobs(struct ddl_json *json, struct choice *c, size_t from)
+{
+    const struct job *job = c->job;
+    ddl_json_open(json, "logprobs", '{');
+    ddl_json_open(json, "tokens", '[');
+    for (size_t t = from; t < c->n_tokens; t++)
+        put_token_text(json, job, c->tokens[t].id, NAN);
+    ddl_json_close(json, ']');
+    ddl_json_open(json, "token_logprobs", '[');
+    for (size_t t = from; t < c->n_tokens; t++)
+        ddl_json_number(json, NULL, c->tokens[t].logprob, 9);
+    ddl_json_close(json, ']');
+    ddl_json_open(json, "top_logprobs", '[');
+    for (size_t t = from; t < c->n_tokens; t++)
+        put_candidates(json, job, &c->tokens[t]);
+    ddl_json_close(json, ']');
+    ddl_json_open(json, "text_offset", '[');
+    for (size_t t = from; t < c->n_tokens; t++) {
+        size_t size;
+        const char *bytes = bytes_of(job, c->tokens[t].id, &size);
+        ddl_json_count(json, NULL, c->offset);
+        c->offset += characters(bytes, size);
+    }
+    ddl_json_close(json, ']');
+    ddl_json_close(json, '}');
+}
+
+/* {"token", "logprob", "bytes"} of a chat's token, left open. */
+static void open_chat_token(struct ddl_json *json, const struct job *job, int32_t id, float logprob)
+{
+    size_t size;
+    const char *bytes = bytes_of(job, id, &size);
+    ddl_json_open(json, NULL, '{');
+    ddl_json_text(json, "token", bytes, size);
+    ddl_json_number(json, "logprob", logprob, 9);
+    ddl_json_open(json, "bytes", '[');
+    for (size_t i = 0; i < size; i++)
+        ddl_json_count(json, NULL, (unsigned char)bytes[i]);
+    ddl_json_close(json, ']');
+}
+
+static void put_chat_logprobs(struct ddl_json *json, const struct choice *c, size_t from)
+{
+    ddl_json_open(json, "logprobs", '{');
+    ddl_json_open(json, "content", '[');
+    for (size_t t = from; t < c->n_tokens; t++) {
+        const struct token_record *token = &c->tokens[t];
+        open_chat_token(json, c->job, token->id, token->logprob);
+        ddl_json_open(json, "top_logprobs", '[');
+        for (size_t i = 0; i < token->n_top; i++) {
+            open_chat_token(json, c->job, token->top[i].id, token->top[i].logprob);
+            ddl_json_close(json, '}');
+        }
+        ddl_json_close(json, ']');
+        ddl_json_close(json, '}');
+    }
+    ddl_json_close(json, ']');
+    ddl_json_close(json, '}');
+}
+
+/* ---- choices ---- */
+
+static const char *finish_reason(int finish)
+{
+    return finish == DDL_FINISH_END || finish == DDL_FINISH_STOP ? "stop" : "length";
+}
+
+/* The text of /v1/completions from byte `from` on, after the prompt where it is requested. */
+static void put_text(struct ddl_json *json, const struct choice *c, size_t from, bool with_prompt)
+{
+    const struct prompt *p = &c->job->request.prompts[c->prompt];
+    struct buffer joined = { 0 };
+    const char *text = c->text.bytes ? c->text.bytes + from : "";
+    size_t size = c->text.n - from;
+    if (with_prompt && buffer_add(&joined, p->text ? p->text : "", p->size) &&
+        buffer_add(&joined, text, size))
+        ddl_json_text(json, "text", joined.bytes, joined.n);
+    else
+        ddl_json_text(json, "text", text, size);
+    buffer_free(&joined);
+}
+
+/* The text of a chat: {"role", "content"}. */
+static void put_message(struct ddl_json *json, const struct choice *c, const char *key, size_t from,
+                        bool with_role)
+{
+    ddl_json_open(json, key, '{');
+    if (with_role)
+        ddl_json_string(json, "role", "assistant");
+    ddl_json_text(json, "content", c->text.bytes ? c->text.bytes + from : "", c->text.n - from);
+    ddl_json_close(json, '}');
+}
+
+/* A choice with what was not sent yet. `index` is its number in the answer. */
+static void put_choice(struct ddl_json *json, struct choice *c, size_t index, bool is_chunk)
+{
+    const struct request *r = &c->job->request;
+    bool is_first = c->sent_text == 0 && c->sent_tokens == 0;
+    if (is_first && !r->echo) {
+        const struct prompt *p = &r->prompts[c->prompt];
+        c->offset = characters(p->text ? p->text : "", p->size);
+    }
+    ddl_json_open(json, NULL, '{');
+    ddl_json_count(json, "index", index);
+    if (r->endpoint == CHAT)
+        put_message(json, c, is_chunk ? "delta" : "message", c->sent_text, is_first);
+    else
+        put_text(json, c, c->sent_text, is_first && r->echo);
+    if (!r->has_logprobs)
+        ddl_json_null(json, "logprobs");
+    else if (r->endpoint == CHAT)
+        put_chat_logprobs(json, c, c->sent_tokens);
+    else
+        put_completion_logprobs(json, c, c->sent_tokens);
+    ddl_json_string(json, "finish_reason", c->ended ? finish_reason(c->finish) : NULL);
+    ddl_json_close(json, '}');
+    c->sent_text = c->text.n;
+    c->sent_tokens = c->n_tokens;
+}
+
+static void open_answer(struct ddl_json *json, const struct job *job, bool is_chunk)
+{
+    bool chat = job->request.endpoint == CHAT;
+    ddl_json_open(json, NULL, '{');
+    ddl_json_string(json, "id", job->id);
+    ddl_json_string(json, "object",
+                    !chat      ? "text_completion"
+                    : is_chunk ? "chat.completion.chunk"
+                               : "chat.completion");
+    ddl_json_count(json, "created", (uint64_t)job->created);
+    ddl_json_string(json, "model", job->model);
+}
+
+static void put_usage(struct ddl_json *json, const struct job *job)
+{
+    size_t prompt = 0, tokens = 0, reused = 0;
+    for (size_t i = 0; i < job->n_choices; i++) {
+        const struct choice *c = &job->choices[i];
+        if (i % job->request.best_of == 0)
+            prompt += job->request.prompts[c->prompt].ids.n;
+        tokens += c->new_tokens;
+        reused += i % job->request.best_of == 0 ? c->reused : 0;
+    }
+    ddl_json_open(json, "usage", '{');
+    ddl_json_count(json, "prompt_tokens", prompt);
+    ddl_json_count(json, "completion_tokens", tokens);
+    ddl_json_count(json, "total_tokens", prompt + tokens);
+    ddl_json_open(json, "prompt_tokens_details", '{');
+    ddl_json_count(json, "cached_tokens", reused);
+    ddl_json_close(json, '}');
+    ddl_json_close(json, '}');
+}
+
+/* ---- whole answers ---- */
+
+static double mean_logprob(const struct choice *c)
+{
+    return c->new_tokens ? c->logprob_sum / (double)c->new_tokens : -INFINITY;
+}
+
+/* Moves the n likeliest of a prompt's best_of texts to the front, by their mean log-probability. */
+static void rank(struct choice *choices, size_t n, size_t best_of)
+{
+    for (size_t i = 0; i < n; i++) {
+        size_t best = i;
+        for (size_t k = i + 1; k < best_of; k++)
+            best = mean_logprob(&choices[k]) > mean_logprob(&choices[best]) ? k : best;
+        struct choice swap = choices[i];
+        choices[i] = choices[best];
+        choices[best] = swap;
+    }
+}
+
+bool answer_write(struct job *job, struct buffer *out)
+{
+    const struct request *r = &job->request;
+    struct json_text text;
+    if (!json_text_open(&text))
+        return false;
+    struct ddl_json *json = &text.json;
+    open_answer(json, job, false);
+    ddl_json_open(json, "choices", '[');
+    for (size_t p = 0; p < r->n_prompts; p++) {
+        struct choice *choices = job->choices + p * r->best_of;
+        if (r->best_of > r->n)
+            rank(choices, r->n, r->best_of);
+        for (size_t i = 0; i < r->n; i++)
+            put_choice(json, &choices[i], p * r->n + i, false);
+    }
+    ddl_json_close(json, ']');
+    put_usage(json, job);
+    ddl_json_close(json, '}');
+    return json_text_close(&text, out);
+}
+
+/* ---- streams ---- */
+
+static bool close_event(struct json_text *text, struct buffer *out)
+{
+    struct buffer event = { 0 };
+    bool complete = json_text_close(text, &event) && buffer_add(out, "data: ", 6) &&
+                    buffer_add(out, event.bytes, event.n) && buffer_add(out, "\n\n", 2);
+    buffer_free(&event);
+    return complete;
+}
+
+bool answer_stream_choice(struct choice *c, struct buffer *out)
+{
+    struct json_text text;
+    bool is_new = c->text.n > c->sent_text || c->n_tokens > c->sent_tokens || c->ended;
+    if (!is_new || (!c->ended && c->text.n == c->sent_text)) /* tokens wait for their text */
+        return true;
+    if (!json_text_open(&text))
+        return false;
+    open_answer(&text.json, c->job, true);
+    ddl_json_open(&text.json, "choices", '[');
+    put_choice(&text.json, c, c->index, true);
+    ddl_json_close(&text.json, ']');
+    ddl_json_close(&text.json, '}');
+    return close_event(&text, out);
+}
+
+bool answer_stream_end(struct job *job, struct buffer *out)
+{
+    struct buffer error = { 0 };
+    if (job->error.status) {
+        bool complete = api_error_write(&job->error, &error) && buffer_add(out, "data: ", 6) &&
+                        buffer_add(out, error.bytes, error.n) && buffer_add(out, "\n\n", 2);
+        buffer_free(&error);
+        return complete;
+    }
+    if (job->request.include_usage) {
+        struct json_text text;
+        if (!json_text_open(&text))
+            return false;
+        open_answer(&text.json, job, true);
+        ddl_json_open(&text.json, "choices", '[');
+        ddl_json_close(&text.json, ']');
+        put_usage(&text.json, job);
+        ddl_json_close(&text.json, '}');
+        if (!close_event(&text, out))
+            return false;
+    }
+    return buffer_add(out, "data: [DONE]\n\n", 14);
+}

@@ -1,0 +1,143 @@
+#define _POSIX_C_SOURCE 200809L
+#include "cli/serve/job.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+/* A random number from the kernel; 0 where it has none. */
+static uint64_t random_number(void)
+{
+    uint64_t number = 0;
+    int file = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
+    if (file < 0 || read(file, &number, sizeof number) != sizeof number)
+        number = (uint64_t)time(NULL);
+    if (file >= 0)
+        close(file);
+    return number;
+}
+
+struct job *job_new(struct request *request, const char *model, const ddl_tokenizer *tokenizer)
+{
+    size_t n = request->n_prompts * request->best_of;
+    struct job *job = calloc(1, sizeof *job);
+    struct choice *choices = calloc(n, sizeof *choices);
+    if (!job || !choices) {
+        free(job);
+        free(choices);
+        return NULL;
+    }
+    job->request = *request;
+    job->request.sampling.stop = (const char *const *)job->request.stops;
+    job->request.sampling.stop_ids = job->request.stop_ids;
+    job->request.sampling.bias = job->request.biases;
+    *request = (struct request){ 0 };
+    job->model = model;
+    job->tokenizer = tokenizer;
+    job->created = (long)time(NULL);
+    job->choices = choices;
+    job->n_choices = n;
+    job->seed = job->request.has_seed ? job->request.sampling.seed : random_number();
+    snprintf(job->id, sizeof job->id, "%s-%016llx", job->request.endpoint == CHAT ? "chatcmpl" : "cmpl",
+             (unsigned long long)random_number());
+    for (size_t i = 0; i < n; i++)
+        choices[i] =
+            (struct choice){ .job = job, .index = i, .prompt = i / job->request.best_of, .finish = -1 };
+    return job;
+}
+
+void job_free(struct job *job)
+{
+    if (!job)
+        return;
+    for (size_t i = 0; i < job->n_choices; i++) {
+        struct choice *c = &job->choices[i];
+        ddl_generation_free(c->generation);
+        for (size_t t = 0; t < c->n_tokens; t++)
+            free(c->tokens[t].top);
+        free(c->tokens);
+        buffer_free(&c->text);
+    }
+    free(job->choices);
+    request_free(&job->request);
+    buffer_free(&job->answer);
+    free(job);
+}
+
+/* ---- what the engine calls ---- */
+
+static double now(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+}
+
+static int receive_text(void *user, size_t sequence, const char *text, size_t size)
+{
+    struct choice *c = user;
+    (void)sequence;
+    c->no_memory = c->no_memory || !buffer_add(&c->text, text, size);
+    return c->no_memory;
+}
+
+static bool add_record(struct choice *c, const struct ddl_engine_token *token)
+{
+    if (c->n_tokens == c->capacity) {
+        size_t capacity = 2 * c->capacity + 16;
+        struct token_record *larger = realloc(c->tokens, capacity * sizeof *larger);
+        if (!larger)
+            return false;
+        c->tokens = larger;
+        c->capacity = capacity;
+    }
+    struct token_record *record = &c->tokens[c->n_tokens];
+    *record = (struct token_record){
+        .id = token->id, .is_prompt = token->is_prompt, .logprob = token->logprob, .n_top = token->n_top
+    };
+    if (token->n_top) {
+        record->top = malloc(token->n_top * sizeof *record->top);
+        if (!record->top)
+            return false;
+        memcpy(record->top, token->top, token->n_top * sizeof *record->top);
+    }
+    c->n_tokens++;
+    return true;
+}
+
+static void receive_token(void *user, size_t sequence, const struct ddl_engine_token *token)
+{
+    struct choice *c = user;
+    (void)sequence;
+    if (!token->is_prompt) {
+        c->last_token = now();
+        c->first_token = c->first_token > 0 ? c->first_token : c->last_token;
+        c->logprob_sum += token->logprob;
+        c->new_tokens++;
+    }
+    if (c->job->request.has_logprobs)
+        c->no_memory = c->no_memory || !add_record(c, token);
+}
+
+void job_begin_choice(struct choice *choice, struct ddl_engine_request *out, struct ddl_sampling *sampling)
+{
+    const struct request *r = &choice->job->request;
+    const struct prompt *p = &r->prompts[choice->prompt];
+    *sampling = r->sampling;
+    sampling->seed = choice->job->seed;
+    sampling->sequence = choice->index % r->best_of;
+    *out = (struct ddl_engine_request){ .prompt = p->ids.ids,
+                                        .n_prompt = p->ids.n,
+                                        .sampling = sampling,
+                                        .text = receive_text,
+                                        .user = choice,
+                                        .token = receive_token,
+                                        .n_top = r->top,
+                                        .score_prompt = r->has_logprobs && r->echo,
+                                        .prompt_only = r->prompt_only };
+    choice->begun = true;
+    choice->prompt_tokens = p->ids.n;
+}

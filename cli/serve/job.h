@@ -1,0 +1,69 @@
+/* A request that is computed: its texts, and the answer that a connection sends. */
+#ifndef DDL_CLI_SERVE_JOB_H
+#define DDL_CLI_SERVE_JOB_H
+
+#include "cli/serve/request.h"
+
+#include "ddl/engine.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Why a job ended. */
+enum job_end { JOB_RUNS, JOB_COMPLETE, JOB_CANCELLED, JOB_TIMED_OUT, JOB_FAILED };
+
+/* A token that is reported, with the candidates in its place. */
+struct token_record {
+    int32_t id;
+    bool is_prompt;
+    float logprob;
+    struct ddl_scored_token *top; /* (n_top) */
+    size_t n_top;
+};
+
+/* One text of a job. Only the engine's thread uses it. */
+struct choice {
+    struct job *job;
+    size_t index, prompt; /* among the job's choices and prompts */
+    ddl_generation *generation;
+    bool begun, ended, no_memory;
+    int finish;         /* enum ddl_finish, once ended          */
+    struct buffer text; /* of the continuation                  */
+    struct token_record *tokens;
+    size_t n_tokens, capacity;
+    size_t prompt_tokens, new_tokens, reused;
+    double logprob_sum;                    /* of the new tokens */
+    size_t sent_text, sent_tokens, offset; /* what was streamed; characters before it */
+    double first_token, last_token;        /* times, 0: none yet */
+};
+
+struct job {
+    struct request request;
+    const char *model; /* name; of the served model */
+    const ddl_tokenizer *tokenizer;
+    char id[40];
+    long created;
+    double start, deadline;        /* seconds; deadline 0: none */
+    double spoke;                  /* when the answer grew      */
+    struct choice *choices;        /* (n_choices) */
+    size_t n_choices, next, ended; /* next: the first that has not begun */
+    uint64_t seed;
+    struct job *after; /* in the list of the served model */
+    /* Guarded by the served model's lock. */
+    enum job_end end;
+    bool finished;            /* `answer` is complete, or `error` is set */
+    bool released;            /* no connection waits for it */
+    struct buffer answer;     /* the body, or the part of a stream that is to be sent */
+    struct api_error error;   /* where it failed */
+    void (*wake)(void *user); /* called with the lock held when `answer` grows or the job ends */
+    void *user;
+};
+
+/* Creates a job from *request, which it takes. NULL without memory; the request is the caller's then. */
+struct job *job_new(struct request *request, const char *model, const ddl_tokenizer *tokenizer);
+void job_free(struct job *job);
+
+/* Sets up the engine's request for a choice. */
+void job_begin_choice(struct choice *choice, struct ddl_engine_request *out, struct ddl_sampling *sampling);
+
+#endif

@@ -1,0 +1,115 @@
+/* What follows from a request when its model is known, and its end. */
+#define _POSIX_C_SOURCE 200809L
+#include "cli/serve/request.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static bool no_memory(struct api_error *e)
+{
+    return api_fail(e, 503, NULL, NULL, "out of memory for the request");
+}
+
+/* The messages become one prompt. */
+static bool apply_template(struct request *r, const struct request_limits *limits, struct api_error *e)
+{
+    struct message *messages = calloc(r->n_prompts, sizeof *messages);
+    struct ddl_ids ids = { 0 };
+    struct ddl_error err = { 0 };
+    if (!messages)
+        return no_memory(e);
+    for (size_t i = 0; i < r->n_prompts; i++) {
+        struct prompt *p = &r->prompts[i];
+        messages[i] = (struct message){ (enum chat_role)p->ids.n, p->text, p->size };
+    }
+    ddl_status status = chat_encode(limits->chat, limits->tokenizer, messages, r->n_prompts, &ids, &err);
+    for (size_t i = 0; i < r->n_prompts; i++) {
+        free(messages[i].content);
+        r->prompts[i] = (struct prompt){ 0 };
+    }
+    free(messages);
+    r->n_prompts = 1;
+    r->prompts[0].ids = ids;
+    if (!status && limits->chat->stop) {
+        r->stops[r->n_stops] = strdup(limits->chat->stop);
+        status = r->stops[r->n_stops] ? DDL_OK : DDL_E_MEMORY;
+        r->n_stops += !status;
+    }
+    return status ? api_fail_with(e, "messages", &err) : true;
+}
+
+/* Encodes a text, or decodes ids; an empty text is <|endoftext|>, with which documents begin in training. */
+static bool complete_prompt(struct prompt *p, const struct request_limits *limits, struct api_error *e)
+{
+    struct ddl_error err = { 0 };
+    struct buffer text = { 0 };
+    size_t V = ddl_tokenizer_vocab_size(limits->tokenizer);
+    int32_t end = ddl_tokenizer_end_of_text(limits->tokenizer);
+    if (p->text && p->size == 0 && end >= 0) {
+        p->ids.ids = malloc(sizeof *p->ids.ids);
+        if (!p->ids.ids)
+            return no_memory(e);
+        p->ids.ids[p->ids.n++] = end;
+        return true;
+    }
+    if (p->text)
+        return !ddl_tokenizer_encode(limits->tokenizer, p->text, p->size, true, &p->ids, &err) ||
+               api_fail_with(e, "prompt", &err);
+    for (size_t i = 0; i < p->ids.n; i++) {
+        size_t size = 0;
+        const char *bytes = ddl_tokenizer_bytes(limits->tokenizer, p->ids.ids[i], &size);
+        if ((size_t)p->ids.ids[i] >= V)
+            return api_fail(e, 400, NULL, "prompt", "prompt: token %zu: expected 0 to %zu, found %ld", i,
+                            V - 1, (long)p->ids.ids[i]);
+        if (!buffer_add(&text, bytes ? bytes : "", bytes ? size : 0)) {
+            buffer_free(&text);
+            return no_memory(e);
+        }
+    }
+    p->text = text.bytes;
+    p->size = text.n;
+    return true;
+}
+
+static bool check_length(const struct request *r, const struct prompt *p, const struct request_limits *limits,
+                         struct api_error *e)
+{
+    const char *name = r->endpoint == CHAT ? "messages" : "prompt";
+    if (p->ids.n == 0)
+        return api_fail(e, 400, NULL, name, "%s: has no tokens", name);
+    if (p->ids.n > limits->context)
+        return api_fail(e, 400, "context_length_exceeded", name,
+                        "%s: has %zu tokens, the context of this server is %zu tokens", name, p->ids.n,
+                        limits->context);
+    return true;
+}
+
+bool request_prepare(struct request *r, const struct request_limits *limits, struct api_error *e)
+{
+    struct ddl_error err = { 0 };
+    if (r->endpoint == CHAT && !apply_template(r, limits, e))
+        return false;
+    for (size_t i = 0; i < r->n_prompts; i++) {
+        struct prompt *p = &r->prompts[i];
+        if (!complete_prompt(p, limits, e) || !check_length(r, p, limits, e))
+            return false;
+    }
+    r->sampling.stop = (const char *const *)r->stops;
+    r->sampling.n_stop = r->n_stops;
+    r->sampling.stop_ids = r->stop_ids;
+    ddl_status status = ddl_sampling_check(&r->sampling, ddl_tokenizer_vocab_size(limits->tokenizer), &err);
+    return status ? api_fail_with(e, NULL, &err) : true;
+}
+
+void request_free(struct request *r)
+{
+    for (size_t i = 0; i < r->n_prompts; i++) {
+        free(r->prompts[i].text);
+        free(r->prompts[i].ids.ids);
+    }
+    for (size_t i = 0; i < r->n_stops; i++)
+        free(r->stops[i]);
+    free(r->prompts);
+    free(r->model);
+    *r = (struct request){ 0 };
+}

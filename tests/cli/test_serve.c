@@ -1,0 +1,691 @@
+/* ddl serve: the answers of its endpoints, its errors, and clients that behave badly. */
+#define _POSIX_C_SOURCE 200809L
+#include "support/files.h"
+#include "support/http.h"
+#include "support/program.h"
+#include "support/runs.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { CONTEXT = 4000 };
+
+static char folder[2048], short_folder[2048];
+
+/* A tiny model whose texts can be long. */
+static int write_models(void **state)
+{
+    struct ddl_error err;
+    ddl_backend *backend;
+    ddl_model *model;
+    ddl_tokenizer *tokenizer = tiny_tokenizer();
+    struct ddl_config config = tiny_config("ddl-cc-ec", TINY_VOCAB);
+    (void)state;
+    config.block_size = CONTEXT;
+    snprintf(folder, sizeof folder, "%s", scratch_path("long"));
+    assert_ok(ddl_backend_create(&backend, "ref", 0, &err), err);
+    assert_ok(ddl_model_create(&model, &config, backend, &err), err);
+    assert_ok(ddl_model_init(model, 7, &err), err);
+    assert_ok(ddl_file_make_dir(folder, &err), err);
+    assert_ok(ddl_model_save(model, folder, &err), err);
+    assert_ok(ddl_tokenizer_save(tokenizer, folder, &err), err);
+    ddl_model_free(model);
+    ddl_backend_free(backend);
+    ddl_tokenizer_free(tokenizer);
+    snprintf(short_folder, sizeof short_folder, "%s", tiny_folder("short", "baseline"));
+    return 0;
+}
+
+/* ---- values of answers ---- */
+
+static const char *string_of(const json_t *object, const char *key)
+{
+    const char *text = json_string_value(json_object_get(object, key));
+    if (!text)
+        fail_msg("no text '%s'", key);
+    return text;
+}
+
+/* Choice i of an answer. */
+static const json_t *choice_of(const json_t *root, size_t i)
+{
+    const json_t *choice = json_array_get(json_object_get(root, "choices"), i);
+    assert_non_null(choice);
+    return choice;
+}
+
+static double usage_of(const json_t *root, const char *key)
+{
+    return number_of(json_object_get(root, "usage"), key);
+}
+
+/* The joined texts of a stream's events for choice `index`; *n events with text. Its end must be complete. */
+static void join_stream(const char *body, size_t index, char *out, size_t size, size_t *n)
+{
+    const char *end = "data: [DONE]\n\n";
+    size_t length = strlen(body);
+    out[0] = '\0';
+    *n = 0;
+    assert_true(length > strlen(end) && strcmp(body + length - strlen(end), end) == 0);
+    for (const char *at = body; strncmp(at, end, strlen(end)) != 0;) {
+        const char *line = at;
+        at = strstr(line, "\n\n") + 2;
+        if (*line == ':')
+            continue;
+        json_t *event = json_loadb(line + 6, (size_t)(at - 2 - line - 6), JSON_ALLOW_NUL, NULL);
+        assert_non_null(event);
+        const json_t *choice = json_array_get(json_object_get(event, "choices"), 0);
+        if (choice && number_of(choice, "index") == (double)index) {
+            const json_t *delta = json_object_get(choice, "delta");
+            const char *text = string_of(delta ? delta : choice, delta ? "content" : "text");
+            size_t used = strlen(out);
+            snprintf(out + used, size - used, "%s", text);
+            *n += *text != '\0';
+        }
+        json_decref(event);
+    }
+}
+
+/* ---- answers ---- */
+
+static void texts_are_those_of_generate(void **state)
+{
+    static const char *const prompts[] = { "Permission is", "The Software", "copyright notice" };
+    struct http_server server;
+    (void)state;
+    http_start(&server, NULL, "m='%s'", folder);
+    for (size_t i = 0; i < 3; i++) {
+        char body[512];
+        snprintf(body, sizeof body, "{\"prompt\":\"%s\",\"max_tokens\":40,\"seed\":%zu,\"temperature\":0.9}",
+                 prompts[i], i);
+        json_t *generated =
+            ddl_json("generate '%s' --prompt '%s' --max-tokens 40 --seed %zu --temperature 0.9 --json",
+                     folder, prompts[i], i);
+        json_t *served = http_json(&server, "/v1/completions", body, 200);
+        const json_t *text = json_array_get(generated, 0);
+        assert_string_equal(string_of(choice_of(served, 0), "text"), string_of(text, "text"));
+        assert_string_equal(string_of(served, "object"), "text_completion");
+        json_decref(generated);
+        json_decref(served);
+    }
+    http_stop(&server);
+}
+
+/* The scores of a prompt are those that ddl logprobs prints. */
+static void prompts_are_scored(void **state)
+{
+    struct http_server server;
+    (void)state;
+    http_start(&server, NULL, "m='%s'", folder);
+    write_file(scratch_path("words.txt"), "Permission is hereby", 20);
+    assert_int_equal(
+        ddl_stream(STANDARD_OUTPUT, "logprobs '%s' '%s' --json", folder, scratch_path("words.txt")), 0);
+    json_t *served = http_json(
+        &server, "/v1/completions",
+        "{\"prompt\":\"<|endoftext|>Permission is hereby\",\"max_tokens\":0,\"echo\":true,\"logprobs\":2}",
+        200);
+    const json_t *choice = choice_of(served, 0), *logprobs = json_object_get(choice, "logprobs");
+    const json_t *values = json_object_get(logprobs, "token_logprobs");
+    assert_string_equal(string_of(choice, "text"), "<|endoftext|>Permission is hereby");
+    assert_true(json_is_null(json_array_get(values, 0)));
+    assert_true(json_is_null(json_array_get(json_object_get(logprobs, "top_logprobs"), 0)));
+    size_t t = 1;
+    char *save = NULL;
+    for (char *line = strtok_r(printed, "\n", &save); line; line = strtok_r(NULL, "\n", &save), t++) {
+        json_t *score = json_loads(line, 0, NULL);
+        const json_t *top = json_array_get(json_object_get(logprobs, "top_logprobs"), t);
+        assert_non_null(score);
+        assert_float_equal(json_number_value(json_array_get(values, t)), number_of(score, "logprob"), 2e-5);
+        assert_in_range(json_object_size(top), 2, 3);
+        json_decref(score);
+    }
+    assert_int_equal(json_array_size(values), t);
+    assert_int_equal((int)usage_of(served, "completion_tokens"), 0);
+    assert_int_equal((int)usage_of(served, "prompt_tokens"), t);
+    json_decref(served);
+    http_stop(&server);
+}
+
+/* A request for two prompts with two texts each, streamed and not. */
+static void streams_have_the_same_texts(void **state)
+{
+    static const char *const format =
+        "{\"prompt\":[\"Permission\",\"The\"],\"max_tokens\":20,\"seed\":3,\"n\":2,"
+        "\"logprobs\":1,\"stream\":%s%s}";
+    struct http_server server;
+    struct http_answer answer;
+    char body[512], joined[4096];
+    size_t n;
+    (void)state;
+    http_start(&server, NULL, "m='%s'", folder);
+    snprintf(body, sizeof body, format, "false", "");
+    json_t *whole = http_json(&server, "/v1/completions", body, 200);
+    snprintf(body, sizeof body, format, "true", ",\"stream_options\":{\"include_usage\":true}");
+    http_call(&server, "POST", "/v1/completions", NULL, body, &answer);
+    assert_int_equal(answer.status, 200);
+    assert_non_null(strstr(answer.headers, "text/event-stream"));
+    assert_non_null(strstr(answer.body, "\"completion_tokens\""));
+    for (size_t i = 0; i < 4; i++) {
+        join_stream(answer.body, i, joined, sizeof joined, &n);
+        assert_string_equal(joined, string_of(choice_of(whole, i), "text"));
+        assert_true(n > 5);
+    }
+    http_free(&answer);
+    json_decref(whole);
+    http_stop(&server);
+}
+
+static void chats_are_answered(void **state)
+{
+    static const char *const template =
+        "{\"begin\":\"<|endoftext|>\",\"stop\":\"#\",\"system\":{\"before\":\"S:\",\"after\":\"|\"},"
+        "\"user\":{\"before\":\"U:\",\"after\":\"|\"},\"assistant\":{\"before\":\"A:\",\"after\":\"|\"}}";
+    static const char *const body =
+        "{\"messages\":[{\"role\":\"system\",\"content\":\"be brief\"},"
+        "{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"hi <|endoftext|>\"}]}],"
+        "\"max_completion_tokens\":12,\"seed\":1,\"logprobs\":true,\"top_logprobs\":2}";
+    struct http_server server;
+    char path[2100];
+    (void)state;
+    http_start(&server, NULL, "m='%s'", folder);
+    json_t *plain = http_json(&server, "/v1/chat/completions", body, 200);
+    http_stop(&server);
+    const json_t *choice = choice_of(plain, 0), *message = json_object_get(choice, "message");
+    assert_string_equal(string_of(plain, "object"), "chat.completion");
+    assert_string_equal(string_of(message, "role"), "assistant");
+    const json_t *tokens = json_object_get(json_object_get(choice, "logprobs"), "content");
+    assert_in_range(json_array_size(tokens), 1, 12);
+    assert_int_equal(json_array_size(json_object_get(json_array_get(tokens, 0), "top_logprobs")), 2);
+    snprintf(path, sizeof path, "%s/chat_template.json", folder);
+    write_file(path, template, strlen(template));
+    http_start(&server, NULL, "m='%s'", folder);
+    json_t *own = http_json(&server, "/v1/chat/completions", body, 200);
+    json_t *same =
+        http_json(&server, "/v1/completions",
+                  "{\"prompt\":\"<|endoftext|>S:be brief|U:hi \",\"max_tokens\":0,\"echo\":true}", 200);
+    /* What the user wrote is no special token: it takes several tokens. */
+    assert_true(usage_of(own, "prompt_tokens") > usage_of(same, "prompt_tokens") + 4);
+    json_decref(same);
+    json_decref(own);
+    json_decref(plain);
+    http_stop(&server);
+    write_file(path, "{\"user\":1}", 10);
+    assert_int_equal(ddl("serve '%s'", folder), 1);
+    assert_printed("chat_template.json: expected an object with system, user and assistant");
+    assert_int_equal(remove(path), 0);
+}
+
+static void the_best_texts_are_chosen(void **state)
+{
+    static const char *const body =
+        "{\"prompt\":\"Permission\",\"max_tokens\":8,\"seed\":5,\"n\":%d,\"best_of\":8,"
+        "\"logprobs\":0}";
+    struct http_server server;
+    char text[256];
+    double mean[8];
+    (void)state;
+    http_start(&server, NULL, "m='%s'", folder);
+    for (int n = 2; n <= 8; n += 6) {
+        snprintf(text, sizeof text, body, n);
+        json_t *served = http_json(&server, "/v1/completions", text, 200);
+        assert_int_equal(json_array_size(json_object_get(served, "choices")), n);
+        for (int i = 0; i < n; i++) {
+            const json_t *values =
+                json_object_get(json_object_get(choice_of(served, (size_t)i), "logprobs"), "token_logprobs");
+            double sum = 0;
+            for (size_t t = 0; t < json_array_size(values); t++)
+                sum += json_number_value(json_array_get(values, t));
+            if (n == 2) {
+                mean[i] = sum / (double)json_array_size(values);
+            } else { /* none of all is better than the first of two */
+                assert_true(sum / (double)json_array_size(values) <= mean[0] + 1e-6);
+            }
+        }
+        json_decref(served);
+    }
+    assert_true(mean[0] >= mean[1]);
+    http_stop(&server);
+}
+
+static void other_endpoints_answer(void **state)
+{
+    struct http_server server;
+    struct http_answer answer;
+    (void)state;
+    http_start(&server, NULL, "one='%s' two='%s'", folder, short_folder);
+    json_t *root = http_json(&server, "/v1/models", NULL, 200);
+    assert_string_equal(string_of(json_array_get(json_object_get(root, "data"), 1), "id"), "two");
+    json_decref(root);
+    root = http_json(&server, "/tokenize", "{\"model\":\"one\",\"prompt\":\"Permission<|endoftext|>\"}", 200);
+    json_t *tokens = json_object();
+    json_object_set_new(tokens, "model", json_string("two"));
+    json_object_set(tokens, "tokens", json_object_get(root, "tokens"));
+    char *body = json_dumps(tokens, 0);
+    json_t *text = http_json(&server, "/detokenize", body, 200);
+    assert_string_equal(string_of(text, "prompt"), "Permission<|endoftext|>");
+    free(body);
+    json_decref(text);
+    json_decref(tokens);
+    json_decref(root);
+    root = http_json(&server, "/tokenizer_info", NULL, 200);
+    assert_string_equal(string_of(root, "eos_token"), "<|endoftext|>");
+    json_decref(root);
+    root = http_json(&server, "/health", NULL, 200);
+    assert_string_equal(string_of(root, "status"), "ok");
+    json_decref(root);
+    root = http_json(&server, "/openapi.json", NULL, 200);
+    assert_string_equal(string_of(root, "openapi"), "3.1.0");
+    assert_non_null(json_object_get(json_object_get(root, "paths"), "/v1/completions"));
+    json_decref(root);
+    root =
+        http_json(&server, "/v1/completions", "{\"model\":\"two\",\"prompt\":\"The\",\"max_tokens\":3}", 200);
+    json_decref(root);
+    http_call(&server, "GET", "/metrics", NULL, NULL, &answer);
+    assert_non_null(strstr(answer.body, "\nllamacpp:tokens_predicted_total{model=\"two\"} 3\n"));
+    assert_non_null(strstr(answer.body, "\nddl:time_to_first_token_seconds_count{model=\"two\"} 1\n"));
+    http_free(&answer);
+    http_stop(&server);
+}
+
+/* ---- errors ---- */
+
+static void bad_requests_name_the_field(void **state)
+{
+    static const struct {
+        const char *path, *body;
+        int status;
+        const char *param; /* NULL: none */
+    } cases[] = {
+        { "/v1/completions", "", 400, NULL },
+        { "/v1/completions", "[1]", 400, NULL },
+        { "/v1/completions", "{\"prompt\":\"x\"", 400, NULL },
+        { "/v1/completions", "{\"prompt\":\"x\",\"prompt\":\"y\"}", 400, NULL },
+        { "/v1/completions", "{}", 400, "prompt" },
+        { "/v1/completions", "{\"prompt\":null}", 400, "prompt" },
+        { "/v1/completions", "{\"prompt\":[]}", 400, "prompt" },
+        { "/v1/completions", "{\"prompt\":[[]]}", 400, "prompt" },
+        { "/v1/completions", "{\"prompt\":[1,\"x\"]}", 400, "prompt" },
+        { "/v1/completions", "{\"prompt\":[-1]}", 400, "prompt" },
+        { "/v1/completions", "{\"prompt\":[1,100000]}", 400, "prompt" },
+        { "/v1/completions", "{\"prompt\":{}}", 400, "prompt" },
+        { "/v1/completions", "{\"prompt\":\"x\",\"model\":\"none\"}", 404, "model" },
+        { "/v1/completions", "{\"prompt\":\"x\",\"model\":1}", 400, "model" },
+        { "/v1/completions", "{\"prompt\":\"x\",\"suffix\":\"y\"}", 400, "suffix" },
+        { "/v1/completions", "{\"prompt\":\"x\",\"temperature\":\"hot\"}", 400, "temperature" },
+        { "/v1/completions", "{\"prompt\":\"x\",\"temperature\":-1}", 400, "temperature" },
+        { "/v1/completions", "{\"prompt\":\"x\",\"top_p\":1.5}", 400, "top_p" },
+        { "/v1/completions", "{\"prompt\":\"x\",\"max_tokens\":1.5}", 400, "max_tokens" },
+        { "/v1/completions", "{\"prompt\":\"x\",\"max_tokens\":-1}", 400, "max_tokens" },
+        { "/v1/completions", "{\"prompt\":\"x\",\"n\":0}", 400, "n" },
+        { "/v1/completions", "{\"prompt\":\"x\",\"n\":3,\"best_of\":2}", 400, "best_of" },
+        { "/v1/completions", "{\"prompt\":\"x\",\"best_of\":2,\"stream\":true}", 400, "best_of" },
+        { "/v1/completions", "{\"prompt\":[\"x\",\"y\"],\"n\":1000}", 400, "n" },
+        { "/v1/completions", "{\"prompt\":\"x\",\"logprobs\":101}", 400, "logprobs" },
+        { "/v1/completions", "{\"prompt\":\"x\",\"logprobs\":true}", 400, "logprobs" },
+        { "/v1/completions", "{\"prompt\":\"x\",\"stop\":\"\"}", 400, "stop" },
+        { "/v1/completions", "{\"prompt\":\"x\",\"stop\":\"a\\u0000b\"}", 400, "stop" },
+        { "/v1/completions", "{\"prompt\":\"x\",\"stop\":[1]}", 400, "stop" },
+        { "/v1/completions", "{\"prompt\":\"x\",\"stop_token_ids\":[99999]}", 400, NULL },
+        { "/v1/completions", "{\"prompt\":\"x\",\"logit_bias\":{\"a\":1}}", 400, "logit_bias" },
+        { "/v1/completions", "{\"prompt\":\"x\",\"logit_bias\":{\"1\":101}}", 400, "logit_bias" },
+        { "/v1/completions", "{\"prompt\":\"x\",\"stream_options\":{\"x\":1}}", 400, "stream_options" },
+        { "/v1/completions", "{\"prompt\":\"x\",\"stream_options\":{\"include_usage\":true}}", 400,
+          "stream_options" },
+        { "/v1/completions", "{\"prompt\":\"x\",\"seed\":0.5}", 400, "seed" },
+        { "/v1/completions", "{\"prompt\":\"x\",\"messages\":[]}", 400, "messages" },
+        { "/v1/chat/completions", "{\"messages\":[]}", 400, "messages" },
+        { "/v1/chat/completions", "{\"messages\":[{\"role\":\"judge\",\"content\":\"x\"}]}", 400,
+          "messages" },
+        { "/v1/chat/completions", "{\"messages\":[{\"role\":\"user\"}]}", 400, "messages" },
+        { "/v1/chat/completions",
+          "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\"}]}]}", 400, "messages" },
+        { "/v1/chat/completions", "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"max_tokens\":0}",
+          400, "max_tokens" },
+        { "/v1/chat/completions", "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"tools\":[{}]}",
+          400, "tools" },
+        { "/v1/chat/completions", "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"top_logprobs\":2}",
+          400, "top_logprobs" },
+        { "/tokenize", "{}", 400, "prompt" },
+        { "/tokenize", "{\"prompt\":\"x\",\"content\":\"y\"}", 400, "prompt" },
+        { "/tokenize", "{\"prompt\":\"x\",\"other\":1}", 400, "other" },
+        { "/detokenize", "{\"tokens\":[1,100000]}", 400, "tokens" },
+        { "/detokenize", "{\"tokens\":\"1\"}", 400, "tokens" },
+    };
+    struct http_server server;
+    (void)state;
+    http_start(&server, NULL, "m='%s'", folder);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        json_t *root = http_json(&server, cases[i].path, cases[i].body, cases[i].status);
+        const json_t *error = json_object_get(root, "error");
+        const char *param = json_string_value(json_object_get(error, "param"));
+        if (!cases[i].param ? param != NULL : !param || strcmp(param, cases[i].param) != 0)
+            fail_msg("%s: the field is '%s'", cases[i].body, param ? param : "");
+        assert_true(*string_of(error, "message") != '\0');
+        json_decref(root);
+    }
+    char *deep = malloc(20001);
+    assert_non_null(deep);
+    memset(deep, '[', 10000);
+    memset(deep + 10000, ']', 10000);
+    deep[20000] = '\0';
+    json_decref(http_json(&server, "/v1/completions", deep, 400));
+    free(deep);
+    http_stop(&server);
+}
+
+static void requests_are_limited(void **state)
+{
+    struct http_server server;
+    struct http_answer answer;
+    static const struct {
+        const char *method, *path, *headers;
+        int status;
+    } cases[] = {
+        { "GET", "/none", NULL, 404 },
+        { "GET", "/../etc/passwd", NULL, 404 },
+        { "GET", "/v1/completions", NULL, 405 },
+        { "DELETE", "/v1/models", NULL, 405 },
+        { "POST", "/v1/completions", "Content-Type: text/plain\r\nContent-Length: 0\r\n", 415 },
+        { "POST", "/v1/completions", "Content-Type: application/json\r\nContent-Length: 99999999\r\n", 413 },
+        { "GET", "/health", "Host: evil.example\r\n", 400 }, /* two hosts */
+    };
+    (void)state;
+    http_start(&server, NULL, "m='%s' --max-body 2000", folder);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        http_call(&server, cases[i].method, cases[i].path, cases[i].headers, NULL, &answer);
+        if (answer.status != cases[i].status && i != 6)
+            fail_msg("%s %s: status %d", cases[i].method, cases[i].path, answer.status);
+        http_free(&answer);
+    }
+    /* A page elsewhere whose name resolves to this machine. */
+    int fd = http_connect(&server);
+    http_write(fd, "GET /v1/models HTTP/1.1\r\nHost: evil.example\r\n\r\n");
+    http_read(fd, &answer);
+    assert_int_equal(answer.status, 403);
+    http_free(&answer);
+    close(fd);
+    char body[3001];
+    memset(body, ' ', sizeof body - 1);
+    body[3000] = '\0';
+    http_call(&server, "POST", "/v1/completions", NULL, body, &answer);
+    assert_int_equal(answer.status, 413);
+    http_free(&answer);
+    http_stop(&server);
+}
+
+static void keys_are_required(void **state)
+{
+    struct http_server server;
+    struct http_answer answer;
+    (void)state;
+    assert_int_equal(ddl("serve '%s' --host 0.0.0.0 --port 0", folder), 2);
+    assert_printed("expected --key-file FILE or the variable DDL_API_KEY, or --no-auth");
+    write_file(scratch_path("keys"), "first-key\nsecond-key\n", 21);
+    http_start(&server, "third-key", "m='%s' --key-file '%s' --per-key 1 --slots 1", folder,
+               scratch_path("keys"));
+    static const char *const good[] = { "first-key", "second-key", "third-key" };
+    static const char *const bad[] = { "", "first", "first-keyy", "fourth-key", "first-key\nsecond-key" };
+    char header[128];
+    for (size_t i = 0; i < 3; i++) {
+        snprintf(header, sizeof header, "Authorization: Bearer %s\r\n", good[i]);
+        http_call(&server, "GET", "/v1/models", header, NULL, &answer);
+        assert_int_equal(answer.status, 200);
+        http_free(&answer);
+    }
+    for (size_t i = 0; i < 4; i++) {
+        snprintf(header, sizeof header, "Authorization: Bearer %s\r\n", bad[i]);
+        http_call(&server, "GET", "/v1/models", header, NULL, &answer);
+        assert_int_equal(answer.status, 401);
+        http_free(&answer);
+    }
+    json_decref(http_json(&server, "/v1/models", NULL, 401));
+    json_decref(http_json(&server, "/health", NULL, 200));
+    http_stop(&server);
+}
+
+/* ---- load ---- */
+
+/* Sends a request for completions; its connection. */
+static int send_request(const struct http_server *server, const char *body)
+{
+    char head[512];
+    int fd = http_connect(server);
+    snprintf(head, sizeof head,
+             "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+             "Content-Length: %zu\r\n\r\n%s",
+             strlen(body), body);
+    http_write(fd, head);
+    return fd;
+}
+
+/* A stream of so many texts that take as long as the context allows; it has begun. */
+static int begin_stream(const struct http_server *server, size_t texts)
+{
+    char body[256], byte;
+    snprintf(body, sizeof body,
+             "{\"prompt\":\"x\",\"max_tokens\":100000,\"stream\":true,\"ignore_eos\":true,\"n\":%zu}", texts);
+    int fd = send_request(server, body);
+    assert_int_equal(recv(fd, &byte, 1, 0), 1);
+    return fd;
+}
+
+/* Waits until a counter of /metrics has the value. */
+static void wait_for_metric(const struct http_server *server, const char *line)
+{
+    for (int i = 0; i < 600; i++) {
+        struct http_answer answer;
+        http_call(server, "GET", "/metrics", NULL, NULL, &answer);
+        bool found = strstr(answer.body, line) != NULL;
+        http_free(&answer);
+        if (found)
+            return;
+        nanosleep(&(struct timespec){ .tv_nsec = 100000000 }, NULL);
+    }
+    fail_msg("never: %s", line);
+}
+
+static void the_queue_is_bounded(void **state)
+{
+    struct http_server server;
+    struct http_answer answer;
+    int streams[3];
+    (void)state;
+    http_start(&server, NULL, "m='%s' --slots 1 --queue 2", folder);
+    for (size_t i = 0; i < 3; i++) {
+        streams[i] = begin_stream(&server, 64);
+        if (i == 0)
+            wait_for_metric(&server, "\nllamacpp:requests_processing{model=\"m\"} 1\n");
+    }
+    wait_for_metric(&server, "\nllamacpp:requests_deferred{model=\"m\"} 2\n");
+    http_call(&server, "POST", "/v1/completions", NULL, "{\"prompt\":\"x\"}", &answer);
+    assert_int_equal(answer.status, 429);
+    assert_non_null(strstr(answer.headers, "Retry-After: "));
+    http_free(&answer);
+    for (size_t i = 0; i < 3; i++)
+        close(streams[i]); /* clients that go away end their requests */
+    wait_for_metric(&server, "\nddl:requests_cancelled_total{model=\"m\"} 3\n");
+    json_decref(http_json(&server, "/v1/completions", "{\"prompt\":\"x\",\"max_tokens\":3}", 200));
+    http_stop(&server);
+}
+
+static void requests_end_in_time(void **state)
+{
+    struct http_server server;
+    struct http_answer answer;
+    (void)state;
+    http_start(&server, NULL, "m='%s' --timeout 0.2 --slots 2", folder);
+    json_t *root = http_json(&server, "/v1/completions",
+                             "{\"prompt\":\"x\",\"n\":500,\"max_tokens\":3000,\"ignore_eos\":true}", 504);
+    assert_string_equal(string_of(json_object_get(root, "error"), "code"), "timeout");
+    json_decref(root);
+    http_call(&server, "POST", "/v1/completions", NULL,
+              "{\"prompt\":\"x\",\"n\":500,\"max_tokens\":3000,\"ignore_eos\":true,\"stream\":true}",
+              &answer);
+    assert_int_equal(answer.status, 200);
+    assert_non_null(strstr(answer.body, "{\"error\":{"));
+    assert_null(strstr(answer.body, "[DONE]"));
+    http_free(&answer);
+    http_stop(&server);
+}
+
+/* SIGTERM: what runs ends as if nothing had happened, up to the limit; nothing new begins. */
+static void stops_are_orderly(void **state)
+{
+    struct http_server server;
+    struct http_answer answer;
+    char joined[1 << 15];
+    size_t n;
+    (void)state;
+    http_start(&server, NULL, "m='%s' --grace 60", folder);
+    int fd = send_request(
+        &server, "{\"prompt\":\"x\",\"max_tokens\":2000,\"stream\":true,\"seed\":1,\"ignore_eos\":true}");
+    wait_for_metric(&server, "\nddl:requests_total{model=\"m\"} 1\n");
+    http_terminate(&server);
+    http_read(fd, &answer);
+    assert_false(answer.closed);
+    join_stream(answer.body, 0, joined, sizeof joined, &n);
+    http_free(&answer);
+    close(fd);
+    assert_int_equal(http_wait(&server), 0);
+    http_start(&server, NULL, "m='%s' --grace 0", folder);
+    fd = begin_stream(&server, 1000);
+    http_stop(&server);
+    close(fd);
+}
+
+/* ---- clients that behave badly ---- */
+
+static void broken_clients_change_nothing(void **state)
+{
+    static const char *const broken[] = {
+        "\r\n\r\n\r\n",
+        "GET\r\n\r\n",
+        "GET / HTTP/9.9\r\n\r\n",
+        "POST /v1/completions HTTP/1.1\r\nContent-Length: -5\r\n\r\n",
+        "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nZZ\r\n",
+        "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
+        "application/json\r\nContent-Length: 50\r\n\r\n{",
+        "GET /health HTTP/1.1\r\nHost: localhost\r\nX: \x01\xff\xfe\r\n\r\n",
+        "\xff\xfe\xfd",
+        "{\"prompt\":\"x\"}\n",
+    };
+    struct http_server server;
+    struct http_answer answer;
+    (void)state;
+    http_start(&server, NULL, "m='%s' --read-timeout 1 --connections 40", folder);
+    json_t *before = http_json(&server, "/v1/completions",
+                               "{\"prompt\":\"Permission\",\"seed\":2,\"max_tokens\":30}", 200);
+    int stream = begin_stream(&server, 8);
+    for (size_t i = 0; i < sizeof broken / sizeof *broken; i++) {
+        int fd = http_connect(&server);
+        http_write(fd, broken[i]);
+        if (i % 2)
+            shutdown(fd, SHUT_WR);
+        http_read(fd, &answer); /* an error, or the end after the limit */
+        assert_true(answer.closed || answer.status >= 200);
+        http_free(&answer);
+        close(fd);
+    }
+    /* A long header; invalid UTF-8; two requests at once on one connection. */
+    int fd = http_connect(&server);
+    http_write(fd, "GET /health HTTP/1.1\r\nHost: localhost\r\nX: ");
+    for (int i = 0; i < 100; i++)
+        http_write(fd, "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+                       "aaaaaaaaaaaaaaa"
+                       "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+                       "aaaaaaaaaaaaaaa"
+                       "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+                       "aaaaaaaaaaaaaaa"
+                       "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+                       "aaaaaaaaaaaaaaa");
+    http_read(fd, &answer);
+    assert_true(answer.closed || answer.status == 431 || answer.status == 413);
+    http_free(&answer);
+    close(fd);
+    json_decref(http_json(&server, "/v1/completions", "{\"prompt\":\"\xff\xfe\"}", 400));
+    fd = http_connect(&server);
+    http_write(
+        fd,
+        "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\nGET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    for (int i = 0; i < 2; i++) {
+        http_read(fd, &answer);
+        assert_int_equal(answer.status, 200);
+        http_free(&answer);
+    }
+    close(fd);
+    close(stream);
+    /* Its prompt is computed again, or taken from the cache: the same text. */
+    json_t *after = http_json(&server, "/v1/completions",
+                              "{\"prompt\":\"Permission\",\"seed\":2,\"max_tokens\":30}", 200);
+    assert_string_equal(string_of(choice_of(before, 0), "text"), string_of(choice_of(after, 0), "text"));
+    json_decref(before);
+    json_decref(after);
+    http_stop(&server);
+}
+
+/* A request that arrives a byte at a time, and never whole, is closed after the limit. */
+static void slow_clients_are_closed(void **state)
+{
+    static const char request[] =
+        "GET /health HTTP/1.1\r\nHost: localhost\r\nX-Long: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+    struct http_server server;
+    struct timespec start, end;
+    (void)state;
+    http_start(&server, NULL, "m='%s' --read-timeout 1", folder);
+    int fd = http_connect(&server);
+    clock_gettime(CLOCK_MONOTONIC, &start);
+    for (size_t i = 0; request[i]; i++) {
+        if (send(fd, &request[i], 1, MSG_NOSIGNAL) != 1)
+            break;
+        nanosleep(&(struct timespec){ .tv_nsec = 100000000 }, NULL);
+    }
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    assert_true(end.tv_sec - start.tv_sec < 6);
+    close(fd);
+    http_stop(&server);
+}
+
+static void refusals(void **state)
+{
+    const struct refusal cases[] = {
+        { "serve", 2, "a model folder (DIR or NAME=DIR)" },
+        { "serve data", 1, "data is not a model folder" },
+        { "serve a b --port 70000", 2, "--port" },
+    };
+    (void)state;
+    assert_refused(cases, sizeof cases / sizeof *cases);
+    assert_int_equal(ddl("serve m='%s' m='%s'", folder, folder), 2);
+    assert_printed("m: two models have this name: expected NAME=DIR");
+    assert_int_equal(ddl("serve '%s' --context 5000", folder), 2);
+    assert_printed("--context: long: expected at most the model's context, 4000, found 5000");
+    assert_int_equal(ddl("serve '%s' --host 203.0.113.1 --no-auth", folder), 1);
+    assert_printed("cannot listen at 203.0.113.1, port 8080");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(texts_are_those_of_generate),
+        cmocka_unit_test(prompts_are_scored),
+        cmocka_unit_test(streams_have_the_same_texts),
+        cmocka_unit_test(chats_are_answered),
+        cmocka_unit_test(the_best_texts_are_chosen),
+        cmocka_unit_test(other_endpoints_answer),
+        cmocka_unit_test(bad_requests_name_the_field),
+        cmocka_unit_test(requests_are_limited),
+        cmocka_unit_test(keys_are_required),
+        cmocka_unit_test(the_queue_is_bounded),
+        cmocka_unit_test(requests_end_in_time),
+        cmocka_unit_test(stops_are_orderly),
+        cmocka_unit_test(broken_clients_change_nothing),
+        cmocka_unit_test(slow_clients_are_closed),
+        cmocka_unit_test(refusals),
+    };
+    return cmocka_run_group_tests(tests, write_models, NULL);
+}
