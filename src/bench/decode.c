@@ -27,12 +27,14 @@ struct decoder {
 };
 
 static ddl_status make(struct decoder *d, ddl_model *model, const struct ddl_bench_config *config, size_t n,
-                       struct ddl_error *err)
+                       bool exact, struct ddl_error *err)
 {
     size_t V = config->model.vocab_size, tokens, logits;
-    const struct ddl_session_options options = {
-        .slots = n, .tokens = config->model.block_size, .rows = config->seq, .form = config->cache
-    };
+    const struct ddl_session_options options = { .slots = n,
+                                                 .tokens = config->model.block_size,
+                                                 .rows = config->seq,
+                                                 .exact = exact,
+                                                 .form = config->cache };
     *d = (struct decoder){ .config = config, .model = model, .n = n, .err = err };
     ddl_status status = ddl_session_create(&d->session, model, &options, err);
     if (status)
@@ -127,19 +129,40 @@ static struct ddl_bench_row *decode(struct decoder *d, struct ddl_bench_report *
     return row;
 }
 
+/* A prefill of one sequence. Returns tokens per second. */
+static double time_prefill(struct decoder *d, struct ddl_bench_report *out, const char *name)
+{
+    enum { PREFILLS = 5 };
+    struct ddl_bench_row *row =
+        bench_time(out, name, ddl_model_backend(d->model), prefill, d, 1, PREFILLS, 0);
+    row->units = (double)d->config->seq;
+    row->flops = row->units * ddl_config_flops_per_token(&d->config->model, d->config->seq, false);
+    snprintf(row->unit, sizeof row->unit, "tokens");
+    return row->units / row->median;
+}
+
+/* The prefill of an exact session, as an engine has. */
+static ddl_status time_exact(ddl_model *model, const struct ddl_bench_config *config,
+                             struct ddl_bench_report *out, struct ddl_error *err)
+{
+    struct decoder d;
+    ddl_status status = make(&d, model, config, 1, true, err);
+    if (!status) {
+        bench_figure(out, "exact_prefill_tokens_per_s", time_prefill(&d, out, "prefill exact"));
+        status = d.status;
+    }
+    unmake(&d);
+    return status;
+}
+
 static ddl_status time_one(ddl_model *model, const struct ddl_bench_config *config,
                            struct ddl_bench_report *out, struct ddl_error *err)
 {
-    enum { PREFILLS = 5 };
     struct decoder d;
-    ddl_status status = make(&d, model, config, 1, err);
+    ddl_status status = make(&d, model, config, 1, false, err);
     if (!status) {
-        struct ddl_bench_row *row =
-            bench_time(out, "prefill", ddl_model_backend(model), prefill, &d, 1, PREFILLS, 0);
-        row->units = (double)config->seq;
-        row->flops = row->units * ddl_config_flops_per_token(&config->model, config->seq, false);
-        snprintf(row->unit, sizeof row->unit, "tokens");
-        bench_figure(out, "prefill_tokens_per_s", row->units / row->median);
+        struct ddl_bench_row *row;
+        bench_figure(out, "prefill_tokens_per_s", time_prefill(&d, out, "prefill"));
         prefill(&d);
         row = decode(&d, out, "decode 1");
         bench_figure(out, "tokens_per_s", 1 / row->median);
@@ -157,7 +180,7 @@ static ddl_status time_several(ddl_model *model, const struct ddl_bench_config *
 {
     struct decoder d;
     char name[32];
-    ddl_status status = make(&d, model, config, config->batch, err);
+    ddl_status status = make(&d, model, config, config->batch, false, err);
     if (!status) {
         snprintf(name, sizeof name, "decode %zu", config->batch);
         prefill(&d);
@@ -201,6 +224,8 @@ ddl_status ddl_bench_decode(const struct ddl_bench_config *config, ddl_backend *
         status = ddl_model_init(model, 0, err);
     if (!status)
         status = time_one(model, &c, out, err);
+    if (!status)
+        status = time_exact(model, &c, out, err);
     if (!status && c.batch > 1)
         status = time_several(model, &c, out, err);
     if (!status) {
