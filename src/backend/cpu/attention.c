@@ -16,6 +16,7 @@
 
 enum {
     FEW_QUERIES = 8,      /* whose keys and values are read as they are: packing does not pay     */
+    SCORES_ROW = 16,      /* scores of few queries begin at multiples: alike however many there are */
     TASKS_PER_THREAD = 2, /* where a head is divided: each task packs all keys again              */
 };
 static_assert(KV_BLOCK % QUERY_BLOCK == 0 && KV_BLOCK % MOST_PANEL == 0,
@@ -28,6 +29,8 @@ static_assert(KV_BLOCK % QUERY_BLOCK == 0 && KV_BLOCK % MOST_PANEL == 0,
 size_t cpu_attention_scratch(size_t T, size_t h)
 {
     size_t block = attention_kv_block(T), packed, scores, sums, per_query, numbers;
+    static_assert((int)SCORES_ROW <= (int)MOST_PANEL,
+                  "the panels' scratch holds what rounding rows of scores adds");
     if (h > SIZE_MAX - MOST_PANEL)
         return SIZE_MAX;
     if (!ddl_size_mul(round_up(h, MOST_PANEL), 3 * block + 2 * QUERY_BLOCK, &packed) ||
@@ -255,37 +258,54 @@ static struct attention_args sequence_of(const struct attention_args *a, size_t 
     return one;
 }
 
-/* y = S values for M of few queries from t on and the first n keys; see mix_rows. */
-static void mix_few(const struct queries *q, const struct softmax_args *s, size_t t, size_t M, size_t n)
+/* y += S values for M of few queries from t on and keys [from, to); from = 0: y is set. */
+static void mix_few(const struct queries *q, const struct softmax_args *s, size_t t, size_t M, size_t from,
+                    size_t to)
 {
     const struct attention_args *a = q->a;
-    size_t values = q->b * a->v_batch + q->head * a->h;
-    const float *S = s->S + t * s->span;
-    float *y = s->y + t * s->y_stride;
-    if (a->v16)
-        q->k->mixed_few_nn(
-            &(struct mixed_args){ M, a->h, n, 1, S, s->span, a->v16 + values, a->v_stride, y, s->y_stride },
-            0, M, NULL);
-    else
-        q->k->matmul_few_nn(&(struct matmul_args){ .M = M,
-                                                   .N = a->h,
-                                                   .K = n,
-                                                   .alpha = 1,
-                                                   .A = S,
-                                                   .lda = s->span,
-                                                   .B = a->v + values,
-                                                   .ldb = a->v_stride,
-                                                   .C = y,
-                                                   .ldc = s->y_stride },
-                            0, a->h, NULL);
+    q->k->matmul_few_nn(
+        &(struct matmul_args){ .M = M,
+                               .N = a->h,
+                               .K = to - from,
+                               .alpha = 1,
+                               .A = s->S + t * s->span + from,
+                               .lda = s->span,
+                               .B = a->v + q->b * a->v_batch + from * a->v_stride + q->head * a->h,
+                               .ldb = a->v_stride,
+                               .beta = from ? 1 : 0,
+                               .C = s->y + t * s->y_stride,
+                               .ldc = s->y_stride },
+        0, a->h, NULL);
 }
 
-/* A head's queries where there are few: keys and values are read once, as they are. */
+/* y = S values for few queries. A query is multiplied with its own keys only, in fours from key 0 on: its
+ * result depends on no other query. The fours that all have are read once. */
+static void mix_queries(const struct queries *q, const struct softmax_args *s)
+{
+    const struct attention_args *a = q->a;
+    size_t common = (a->past + 1) / 4 * 4;
+    if (a->v16) {
+        const uint16_t *values = a->v16 + q->b * a->v_batch + q->head * a->h;
+        for (size_t i = 0; i < a->T; i++)
+            q->k->mixed_few_nn(&(struct mixed_args){ 1, a->h, a->past + i + 1, 1, s->S + i * s->span, s->span,
+                                                     values, a->v_stride, s->y + i * s->y_stride,
+                                                     s->y_stride },
+                               0, 1, NULL);
+        return;
+    }
+    if (common)
+        mix_few(q, s, 0, a->T, 0, common);
+    for (size_t i = 0; i < a->T; i++)
+        mix_few(q, s, i, 1, common, a->past + i + 1);
+}
+
+/* A head's queries where there are few: keys and values are read once, as they are. A query has the same bits
+ * alone. */
 static void few_queries(const struct task *task, const struct attention_args *a, size_t b, size_t head,
                         float *scratch)
 {
     const struct ddl_kernels *k = task->cpu->k;
-    size_t M = a->T, span = a->past + a->T;
+    size_t M = a->T, span = a->past + a->T, row = round_up(span, SCORES_ROW);
     const struct queries q = { .k = k,
                                .a = a,
                                .products_only = task->products_only,
@@ -294,14 +314,14 @@ static void few_queries(const struct task *task, const struct attention_args *a,
                                .total = (double *)(void *)scratch,
                                .top = scratch + 2 * FEW_QUERIES,
                                .S = scratch + 3 * FEW_QUERIES,
-                               .rows = scratch + (3 + span) * FEW_QUERIES,
-                               .y = scratch + (3 + span + a->h) * FEW_QUERIES };
+                               .rows = scratch + (3 + row) * FEW_QUERIES,
+                               .y = scratch + (3 + row + a->h) * FEW_QUERIES };
     size_t keys = q.b * a->k_batch + q.head * a->h;
-    struct softmax_args s = softmax_of(&q, 0, 0, span);
+    struct softmax_args s = softmax_of(&q, 0, 0, row);
     const struct attention_rows queries = query_rows(&q, 0, M);
     if (a->k16)
         k->mixed_skinny(&(struct mixed_args){ M, span, a->h, a->scale, queries.x, queries.stride,
-                                              a->k16 + keys, a->k_stride, q.S, span },
+                                              a->k16 + keys, a->k_stride, q.S, row },
                         0, span, NULL);
     else
         k->matmul_skinny(&(struct matmul_args){ .trans_b = true,
@@ -314,21 +334,26 @@ static void few_queries(const struct task *task, const struct attention_args *a,
                                                 .B = a->k + keys,
                                                 .ldb = a->k_stride,
                                                 .C = q.S,
-                                                .ldc = span },
+                                                .ldc = row },
                          0, span, NULL);
     if (!q.products_only)
         k->softmax_fwd(&s, 0, M, NULL);
-    if (values_are_finite(&q, a->past + 1, span - attention_least(span, a->past + 1))) {
-        mix_few(&q, &s, 0, M, span);
-    } else {
-        for (size_t i = 0; i < M; i++)
-            mix_few(&q, &s, i, 1, a->past + i + 1);
-    }
+    mix_queries(&q, &s);
     if (!q.products_only)
         k->softmax_finish(&s, 0, M, NULL);
 }
 
-/* A head of a sequence, lo = sequence * H + head; sequences with more queries are left to dense_fwd. */
+/* Whether sequence b is the next token of the slot of the sequence before it, in a pass of an exact session.
+ * Such sequences are computed together, up to a multiple of FEW_QUERIES tokens. */
+static bool continues(const struct ddl_ragged *r, size_t b)
+{
+    return b > 0 && r->slot[b] == r->slot[b - 1] && r->past[b] == r->past[b - 1] + 1 &&
+           r->first[b + 1] - r->first[b] == 1 && r->first[b] - r->first[b - 1] == 1 &&
+           r->past[b] % FEW_QUERIES != 0;
+}
+
+/* A head of a sequence, or of several that continue each other, lo = sequence * H + head; sequences with more
+ * queries are left to dense_fwd. */
 static void few_fwd(const void *args, size_t lo, size_t hi, float *scratch)
 {
     const struct task *task = args;
@@ -339,7 +364,11 @@ static void few_fwd(const void *args, size_t lo, size_t hi, float *scratch)
         few_queries(task, a, b, head, scratch);
         return;
     }
-    const struct attention_args one = sequence_of(a, b);
+    if (continues(&a->ragged, b))
+        return; /* computed with the one before */
+    struct attention_args one = sequence_of(a, b);
+    while (b + 1 < a->ragged.B && continues(&a->ragged, b + 1))
+        one.T++, b++;
     if (one.T <= FEW_QUERIES)
         few_queries(task, &one, 0, head, scratch);
 }
