@@ -14,7 +14,7 @@ interface() {
     ops) echo 'args|audit|cases|defaults|group|operands|ops|profile|trial|uploads' ;;
     text) echo 'limits|train' ;;
     comm) echo 'comm' ;;
-    model) echo 'files/(model_io|sums)|observe/(probe|rows)|params/flat|pass/(decode|measure|model|poll)' ;;
+    model) echo 'files/(model_io|sums)|observe/(force_set|probe|rows)|params/flat|pass/(decode|measure|model|poll)' ;;
     infer) echo 'tasks/random|text_ids|token_source' ;;
     checkpoint) echo 'checkpoint|files|folder' ;;
     train) echo 'config/(configure|recipe|recipe_writer|run_data|train_config)|nonfinite/nonfinite|step/(optim|spike|step)' ;;

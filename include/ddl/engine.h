@@ -2,6 +2,7 @@
 #ifndef DDL_ENGINE_H
 #define DDL_ENGINE_H
 
+#include "ddl/force.h"
 #include "ddl/generation.h"
 #include "ddl/model.h"
 #include "ddl/session.h"
@@ -60,6 +61,25 @@ struct ddl_engine_token {
 /* Receives each `token` of a request in order, a new one after its text; `sequence` as in ddl_text_fn. */
 typedef void ddl_token_fn(void *user, size_t sequence, const struct ddl_engine_token *token);
 
+/* Numbers of one sublayer for consecutive tokens of a request: a tensor of its residual rule
+ * (docs/inspect.md), such as "beta", "readout" and "target" of delta, or "step", the size of the update
+ * relative to the state. */
+struct ddl_trace_rows {
+    size_t layer;      /* from 0                                                                   */
+    int sub;           /* enum ddl_sublayer                                                        */
+    const char *name;  /* of the tensor                                                            */
+    const char *about; /* its meaning                                                              */
+    size_t first, n;   /* tokens: prompt and new ones are numbered from 0                          */
+    bool by_token;     /* false: one row, the same for all tokens                                  */
+    size_t steps;      /* of the sublayer, each with numbers of its own; 1 where they share them   */
+    size_t width;      /* numbers of a token and step                                              */
+    const float *x;    /* (n, steps, width), or (1, 1, width) if not by_token; valid during the call */
+};
+/* Receives `rows` while a pass computes them, every tensor of a sublayer before those of the next. `sequence`
+ * as in ddl_text_fn. It may call no function of this header. After an error of ddl_engine_pass the pass's
+ * rows are passed on again when it is repeated. */
+typedef void ddl_trace_fn(void *user, size_t sequence, const struct ddl_trace_rows *rows);
+
 /* What to generate. */
 struct ddl_engine_request {
     const int32_t *prompt;               /* (n_prompt) of the model's vocabulary, copied           */
@@ -69,16 +89,23 @@ struct ddl_engine_request {
     ddl_text_fn *text;   /* receives the text during passes, with sampling->sequence, on the thread of
                             ddl_engine_pass; returning non-zero ends this request. Of this header it may call
                             ddl_generation_get, _ids and _cancel only. May be NULL */
-    void *user;          /* for text and token */
+    void *user;          /* for text, token and trace */
     ddl_token_fn *token; /* receives each new token, as `text` does; may be NULL: no token is scored */
     size_t n_top;        /* likeliest tokens passed to it with each, at most the model's vocabulary */
     bool score_prompt;   /* token receives the tokens of the prompt too, which are then all computed: no
                             cached prefix is reused                                        */
     bool prompt_only;    /* ends with finish length when the prompt is computed: no token is chosen */
+    ddl_trace_fn *trace; /* receives the numbers of every sublayer, for all tokens but the last new one, which
+                            is not computed: no cached prefix is reused. NULL: none */
+    const struct ddl_force *force; /* (n_layers, DDL_SUBLAYERS) what is forced in each sublayer of the model
+                                      for this request alone, in place of what ddl_model_force has set;
+                                      copied. The request has passes of its own and shares no cached tokens.
+                                      NULL: nothing */
 };
 /* Adds a request, which the next passes compute, and sets *out, which the caller frees before `engine`. The
  * request takes the slot that has the longest common prefix, or a copy of it. DDL_E_USAGE where
- * ddl_engine_running is the number of slots, and for a prompt or sampling out of range; DDL_E_MEMORY. *out is
+ * ddl_engine_running is the number of slots, for a prompt or sampling out of range, and for a forced update
+ * that ddl_model_force rejects; DDL_E_MEMORY, also for the first request with a trace. *out is
  * NULL after an error. */
 DDL_API ddl_status ddl_engine_add(ddl_engine *engine, const struct ddl_engine_request *request,
                                   ddl_generation **out, struct ddl_error *err);
@@ -91,11 +118,12 @@ struct ddl_engine_progress {
 };
 /* Computes at most `rows` tokens of the requests of `engine` together: the next token of the decoding
  * requests, then chunks of prompts, the oldest first, for which a quarter of the rows is reserved. (With
- * causal convolutions one more part for each prompt that crosses a multiple of 64 tokens.) Without requests
+ * causal convolutions one more part for each prompt that crosses a multiple of 64 tokens.) Then as many of
+ * each request with forced updates, by itself. Without requests
  * it does nothing. Requests that were cancelled end first. A request of which no logit is finite, after
- * penalties and biases, ends alone (ddl_generation_error). After DDL_E_MEMORY every request is as it was, and
- * the pass can be repeated. After DDL_E_DEVICE keys and values are lost: free the generations and the engine.
- * progress may be NULL. */
+ * penalties and biases, ends alone (ddl_generation_error). After DDL_E_MEMORY every request that was not
+ * computed is as it was, and the pass can be repeated. After DDL_E_DEVICE keys and values are lost: free the
+ * generations and the engine. progress may be NULL. */
 DDL_API ddl_status ddl_engine_pass(ddl_engine *engine, struct ddl_engine_progress *progress,
                                    struct ddl_error *err);
 

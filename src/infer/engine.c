@@ -2,7 +2,9 @@
 #include "ddl/engine.h"
 
 #include "base/mem.h"
+#include "infer/engine_trace.h"
 #include "infer/generation.h"
+#include "model/observe/force_set.h"
 
 #include <math.h>
 #include <stdatomic.h>
@@ -23,6 +25,9 @@ struct ddl_generation {
     void *user;
     struct ddl_scored_token *top; /* (n_top) */
     size_t n_top;
+    ddl_trace_fn *trace;
+    bool is_forced;
+    struct force_set forces; /* of a forced request */
     struct ddl_error error;
 };
 
@@ -30,8 +35,8 @@ struct ddl_generation {
 struct slot {
     int32_t *ids; /* (tokens) prompt and new tokens; the session holds the first ones */
     size_t n;
-    uint64_t used; /* number of the last use, 0: never */
-    bool running;
+    uint64_t used;        /* number of the last use, 0: never */
+    bool running, forced; /* forced: no other request may read its tokens */
 };
 
 struct ddl_engine {
@@ -48,6 +53,7 @@ struct ddl_engine {
     float *logits;                    /* (rows, V) of a pass */
     float *own;                       /* (V) logits of the model itself for one token */
     int32_t *heap;                    /* (V) */
+    struct engine_trace *trace;       /* NULL until a request has a trace */
     size_t n_running, passes;
     size_t turn; /* where the next pass begins among the decoding requests */
     uint64_t uses;
@@ -150,6 +156,7 @@ void ddl_engine_free(ddl_engine *engine)
 {
     if (!engine)
         return;
+    engine_trace_free(engine->trace);
     ddl_session_free(engine->session);
     free(engine->slot);
     free(engine->running);
@@ -195,7 +202,8 @@ static ddl_status take_slot(ddl_engine *e, ddl_generation *r, const int32_t *pro
 {
     size_t from = 0, n = 0;
     for (size_t s = 0; s < e->n_slots; s++) {
-        size_t same = r->score_prompt ? 0 : reusable(e, s, prompt, r->n_prompt);
+        bool computes_all = r->score_prompt || r->trace || r->is_forced || e->slot[s].forced;
+        size_t same = computes_all ? 0 : reusable(e, s, prompt, r->n_prompt);
         if (same > n || (same == n && n > 0 && e->slot[from].running && !e->slot[s].running))
             from = s, n = same;
     }
@@ -211,6 +219,7 @@ static ddl_status take_slot(ddl_engine *e, ddl_generation *r, const int32_t *pro
     slot->n = r->n_prompt;
     slot->used = ++e->uses;
     slot->running = true;
+    slot->forced = r->is_forced;
     r->slot = to;
     r->done = r->reused = n;
     return DDL_OK;
@@ -272,6 +281,8 @@ ddl_status ddl_engine_add(ddl_engine *engine, const struct ddl_engine_request *r
     r->n_top = request->token ? request->n_top : 0;
     r->score_prompt = request->token && request->score_prompt;
     r->prompt_only = request->prompt_only;
+    r->trace = request->trace;
+    r->is_forced = request->force != NULL;
     r->ids = ddl_mem_alloc(((most < space ? most : space) + 1) * sizeof *r->ids);
     r->top = ddl_mem_alloc((r->n_top + 1) * sizeof *r->top);
     if (!r->ids || !r->top)
@@ -286,6 +297,11 @@ ddl_status ddl_engine_add(ddl_engine *engine, const struct ddl_engine_request *r
                                                              .text = request->text,
                                                              .user = request->user },
                                  err);
+    if (!status && r->is_forced)
+        status = force_set_make(&r->forces, engine->model, request->force, err);
+    if (!status && r->trace && !engine->trace)
+        status = engine_trace_create(&engine->trace, engine->session, engine->model, engine->options.rows,
+                                     engine->options.slots, err);
     if (!status)
         status = take_slot(engine, r, request->prompt, err);
     if (status) {
@@ -332,6 +348,7 @@ void ddl_generation_free(ddl_generation *generation)
     generation_free(&generation->g);
     ddl_mem_free(generation->ids);
     ddl_mem_free(generation->top);
+    force_set_free(&generation->forces);
     ddl_mem_free(generation);
 }
 
@@ -408,17 +425,23 @@ static void add_input(ddl_engine *e, ddl_generation *r, size_t inputs, size_t ro
                                                     .logits = n_logits ? e->logits + rows * e->V : NULL };
 }
 
-/* Fills the pass; the number of its inputs. */
-static size_t plan(ddl_engine *e)
+/* Whether the request takes part in a pass of all requests without forced updates, or of `only`. */
+static bool takes_part(const ddl_generation *r, const ddl_generation *only)
+{
+    return only ? r == only : !r->is_forced;
+}
+
+/* Fills the pass, see takes_part; the number of its inputs. */
+static size_t plan(ddl_engine *e, const ddl_generation *only)
 {
     size_t n = 0, rows = 0, prompts = 0, most = e->options.rows;
     for (size_t i = 0; i < e->n_running; i++)
-        prompts += e->running[i]->done < e->running[i]->n_prompt;
+        prompts += takes_part(e->running[i], only) && e->running[i]->done < e->running[i]->n_prompt;
     size_t steps = prompts ? most - (most + PROMPT_SHARE - 1) / PROMPT_SHARE : most;
     steps = steps ? steps : e->passes++ % 2; /* a pass of one row: in turn */
     for (size_t i = 0; i < e->n_running && rows < steps; i++) {
         ddl_generation *r = e->running[(e->turn + i) % e->n_running];
-        if (r->done == r->n_prompt) {
+        if (takes_part(r, only) && r->done == r->n_prompt) {
             add_input(e, r, n++, rows, 1);
             rows++;
         }
@@ -426,7 +449,7 @@ static size_t plan(ddl_engine *e)
     e->turn += rows;
     for (size_t i = 0; i < e->n_running && rows < most; i++) {
         ddl_generation *r = e->running[i];
-        size_t left = r->n_prompt - r->done;
+        size_t left = takes_part(r, only) ? r->n_prompt - r->done : 0;
         size_t take = left < most - rows ? left : most - rows;
         if (take)
             add_input(e, r, n++, rows, take);
@@ -474,6 +497,42 @@ static void complete_input(ddl_engine *e, const struct ddl_session_input *input,
     progress->new_tokens += !r->failed;
 }
 
+/* Computes the n inputs of the pass. */
+static ddl_status compute(ddl_engine *e, size_t n, struct ddl_error *err)
+{
+    struct engine_trace *trace = e->trace;
+    for (size_t i = 0; trace && i < n; i++) {
+        const ddl_generation *r = e->inputs_of[i];
+        if (r->trace)
+            trace->request[trace->n++] =
+                (struct traced_request){ r->slot, r->trace, r->user, r->g.sampling.sequence };
+    }
+    bool is_traced = trace && trace->n;
+    if (is_traced)
+        engine_trace_begin(trace);
+    ddl_status status = ddl_session_prefill(e->session, e->inputs, n, err);
+    if (is_traced)
+        engine_trace_end(trace);
+    return status;
+}
+
+/* A pass, see takes_part. */
+static ddl_status run_pass(ddl_engine *e, ddl_generation *only, struct ddl_engine_progress *progress,
+                           struct ddl_error *err)
+{
+    size_t n = plan(e, only);
+    if (n == 0)
+        return DDL_OK;
+    if (only)
+        force_exchange(e->model, &only->forces);
+    ddl_status status = compute(e, n, err);
+    if (only)
+        force_exchange(e->model, &only->forces);
+    for (size_t i = 0; !status && i < n; i++)
+        complete_input(e, &e->inputs[i], e->inputs_of[i], progress);
+    return status;
+}
+
 ddl_status ddl_engine_pass(ddl_engine *engine, struct ddl_engine_progress *progress, struct ddl_error *err)
 {
     struct ddl_engine_progress done = { 0 };
@@ -484,10 +543,11 @@ ddl_status ddl_engine_pass(ddl_engine *engine, struct ddl_engine_progress *progr
             end_request(r);
         }
     }
-    size_t n = plan(engine);
-    ddl_status status = n ? ddl_session_prefill(engine->session, engine->inputs, n, err) : DDL_OK;
-    for (size_t i = 0; !status && i < n; i++)
-        complete_input(engine, &engine->inputs[i], engine->inputs_of[i], &done);
+    ddl_status status = run_pass(engine, NULL, &done, err);
+    for (size_t i = engine->n_running; !status && i-- > 0;) {
+        if (engine->running[i]->is_forced)
+            status = run_pass(engine, engine->running[i], &done, err);
+    }
     done.running = engine->n_running;
     if (progress)
         *progress = done;

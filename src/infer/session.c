@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "ddl/option.h"
+#include "infer/session_rows.h"
 #include "model/pass/decode.h"
 #include "model/pass/measure.h"
 #include "model/pass/poll.h"
@@ -32,7 +33,7 @@ struct ddl_session {
     struct ddl_decode_sequence *sequences; /* (rows) of a pass         */
     struct ddl_decode_output *outputs;     /* (rows) of a pass         */
     struct ddl_session_input *inputs;      /* (slots) of a step        */
-    size_t n_outputs;                      /* of the pass              */
+    size_t n_sequences, n_outputs;         /* of the pass              */
 };
 
 static struct ddl_workspace_options workspace_options(const struct ddl_session_options *o)
@@ -134,6 +135,8 @@ ddl_status ddl_session_create(ddl_session **out, ddl_model *model, const struct 
         ddl_session_free(session);
         return status;
     }
+    if (!ddl_cache_has_histories(session->cache))
+        session->options.mark_every = 0; /* such a slot can be cut anywhere */
     *out = session;
     return DDL_OK;
 }
@@ -320,17 +323,14 @@ static struct ddl_decode_sequence add_rows(struct ddl_session *s, const struct d
 static size_t rows_to_mark(const struct ddl_session *s, const struct ddl_session_input *in, size_t at)
 {
     size_t every = s->options.mark_every;
-    bool marked = every && ddl_cache_has_histories(s->cache);
-    return marked ? every - (s->slot[in->slot].length + at) % every : SIZE_MAX;
+    return every ? every - (s->slot[in->slot].length + at) % every : SIZE_MAX;
 }
 
 /* Keeps the histories of the sequences of a pass that have reached a mark. */
-static void mark(struct ddl_session *s, size_t n_sequences)
+static void mark(struct ddl_session *s)
 {
     size_t every = s->options.mark_every;
-    if (!every || !ddl_cache_has_histories(s->cache))
-        return;
-    for (size_t i = 0; i < n_sequences; i++) {
+    for (size_t i = 0; every && i < s->n_sequences; i++) {
         const struct ddl_decode_sequence *sequence = &s->sequences[i];
         size_t length = sequence->past + sequence->rows;
         if (length % every == 0)
@@ -348,27 +348,46 @@ static ddl_status run_passes(struct ddl_session *s, const struct ddl_session_inp
     for (size_t k = 0; k < n; k++)
         poll.total += inputs[k].n;
     while (i < n && !status) {
-        size_t row = 0, n_sequences = 0;
-        s->n_outputs = 0;
+        size_t row = 0;
+        s->n_sequences = s->n_outputs = 0;
         while (i < n && row < max_rows) {
             size_t left = inputs[i].n - at, rows = left < max_rows - row ? left : max_rows - row;
             size_t to_mark = rows_to_mark(s, &inputs[i], at);
             rows = rows < to_mark ? rows : to_mark;
-            s->sequences[n_sequences++] = add_rows(s, &inputs[i], at, rows, row);
+            s->sequences[s->n_sequences++] = add_rows(s, &inputs[i], at, rows, row);
             row += rows;
             at = rows < left ? at + rows : 0;
             i += rows == left;
             if (at) /* a slot has one sequence in a pass */
                 break;
         }
-        const struct ddl_decode_batch batch = { n_sequences, s->sequences, s->tokens, s->n_outputs,
+        const struct ddl_decode_batch batch = { s->n_sequences, s->sequences, s->tokens, s->n_outputs,
                                                 s->outputs };
         status = ddl_model_decode_polled(s->model, s->ws, s->cache, &batch, &poll, err);
         if (!status)
-            mark(s, n_sequences);
+            mark(s);
         poll.done += row;
     }
     return status;
+}
+
+void session_set_probe(ddl_session *session, struct ddl_probe *probe)
+{
+    ddl_workspace_set_probe(session->ws, probe);
+}
+
+bool session_rows_of(const ddl_session *session, size_t slot, struct session_rows *out)
+{
+    *out = (struct session_rows){ 0 };
+    for (size_t i = 0; i < session->n_sequences; i++) {
+        const struct ddl_decode_sequence *sequence = &session->sequences[i];
+        out->past = sequence->past;
+        out->n = sequence->rows;
+        if (sequence->slot == slot)
+            return true;
+        out->row += sequence->rows;
+    }
+    return false;
 }
 
 static ddl_status append(struct ddl_session *s, const struct ddl_session_input *inputs, size_t n,
@@ -428,7 +447,7 @@ ddl_status ddl_session_fork_prefix(ddl_session *session, size_t from, size_t to,
     if (from == to && n == source->length)
         return DDL_OK;
     struct slot *target = &session->slot[to];
-    bool marked = session->options.mark_every && ddl_cache_has_histories(session->cache);
+    bool marked = session->options.mark_every > 0;
     size_t history =
         n < source->length && n > 0 && marked ? mark_at(session, from, n) : 2 * from + source->current;
     const struct ddl_decode_sequence sequence = { .slot = from, .past = n, .from = history };

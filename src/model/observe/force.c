@@ -1,5 +1,6 @@
 /* Forced updates: checked and stored in the model, applied by block.c and the residual rules. */
 #include "model/observe/force.h"
+#include "model/observe/force_set.h"
 
 #include "base/mem.h"
 #include "model/params/precision.h"
@@ -259,6 +260,32 @@ void ddl_model_clear_forces(ddl_model *model)
     ddl_mem_free(model->forces);
     model->forces = NULL;
     model->n_forced = 0;
+}
+
+void force_exchange(ddl_model *model, struct force_set *set)
+{
+    const struct force_set had = { model->forces, model->n_forced };
+    model->forces = set->sublayer;
+    model->n_forced = set->n;
+    *set = had;
+}
+
+ddl_status force_set_make(struct force_set *out, ddl_model *model, const struct ddl_force *forces,
+                          struct ddl_error *err)
+{
+    ddl_status status = DDL_OK;
+    *out = (struct force_set){ 0 };
+    force_exchange(model, out);
+    for (size_t s = 0; !status && s < DDL_SUBLAYERS * model->config.n_layers; s++)
+        status = ddl_model_force(model, s / DDL_SUBLAYERS, (int)(s % DDL_SUBLAYERS), &forces[s], err);
+    force_exchange(model, out);
+    return status;
+}
+
+void force_set_free(struct force_set *set)
+{
+    ddl_mem_free(set->sublayer);
+    *set = (struct force_set){ 0 };
 }
 
 const struct ddl_force *model_forced(const ddl_model *model, size_t layer, int sub)
