@@ -2,6 +2,7 @@
 
 #include "base/bf16.h"
 #include "base/mem.h"
+#include "ops/operands.h"
 
 #include <float.h>
 #include <math.h>
@@ -12,22 +13,48 @@ static const double unit = 0x1p-24; /* half of float32's distance from 1 to the 
 
 /* ---- host copies ---- */
 
-/* Numbers that `rows` rows of `width` with that stride span. */
-static size_t span(size_t rows, size_t width, size_t stride)
-{
-    return rows && width ? (rows - 1) * stride + width : 0;
-}
+/* A call whose operands are on the host. */
+struct host_call {
+    union ddl_op_args args;
+    struct ddl_op_use use;
+    void *copy[DDL_MOST_OPERANDS];
+};
 
-/* n numbers of backend memory on the host; NULL if there is no memory. Free with ddl_mem_free. */
-static void *fetch(struct ddl_audit *audit, const void *from, size_t n, size_t size)
+/* An operand of backend memory on the host, or NULL if there is no memory. Free with ddl_mem_free. */
+static void *fetch(struct ddl_audit *audit, const struct ddl_operand *operand, const void *args)
 {
     const struct ddl_backend *real = audit->profile.real;
-    void *host = ddl_mem_alloc(n * size);
-    if (host && n)
-        real->ops->download(real->ctx, host, from, n * size);
+    size_t bytes = ddl_operand_bytes(operand, real);
+    void *host = ddl_mem_alloc(bytes);
+    if (host && bytes)
+        real->ops->download(real->ctx, host, ddl_operand_get(operand, args), bytes);
     if (!host)
         audit->out_of_memory = true;
     return host;
+}
+
+/* False if there is no memory; freed with free_call then too. */
+static bool fetch_call(struct ddl_audit *audit, enum ddl_op op, const void *args, struct host_call *call)
+{
+    bool done = true;
+    *call = (struct host_call){ 0 };
+    memcpy(&call->args, args, ddl_op_args_size(op));
+    ddl_op_describe(op, args, &call->use);
+    for (size_t i = 0; done && i < call->use.n; i++) {
+        const struct ddl_operand *o = &call->use.operand[i];
+        if (!ddl_operand_get(o, args))
+            continue;
+        call->copy[i] = fetch(audit, o, args);
+        ddl_operand_set(o, &call->args, call->copy[i]);
+        done = call->copy[i] != NULL;
+    }
+    return done;
+}
+
+static void free_call(struct host_call *call)
+{
+    for (size_t i = 0; i < call->use.n; i++)
+        ddl_mem_free(call->copy[i]);
 }
 
 static void note(struct ddl_audit *audit, double share, const char *op, size_t rows, size_t columns, size_t K)
@@ -110,44 +137,37 @@ double ddl_audit_share(size_t M, size_t N, const float *C, size_t ldc, const dou
 
 static void keep_before(struct ddl_audit *audit, const struct matmul_bf16_args *a)
 {
+    struct ddl_op_use use;
+    ddl_op_describe(DDL_OP_matmul_bf16, a, &use);
+    const struct ddl_operand *C = ddl_operand_find(&use, "C");
     ddl_mem_free(audit->before);
-    audit->before = NULL;
-    if (a->beta != 0)
-        audit->before = fetch(audit, a->C, span(a->M, a->N, a->ldc), sizeof *a->C);
+    audit->before = C->access == DDL_UPDATE ? fetch(audit, C, a) : NULL;
 }
 
-/* C as float32 on the host. */
-static float *fetch_result(struct ddl_audit *audit, const struct matmul_bf16_args *a)
+/* C of a result in bfloat16. */
+static float *widened_result(const struct matmul_bf16_args *a)
 {
-    size_t n = span(a->M, a->N, a->ldc);
-    if (!a->C16)
-        return fetch(audit, a->C, n, sizeof *a->C);
-    uint16_t *rounded = fetch(audit, a->C16, n, sizeof *rounded);
-    float *C = rounded ? ddl_mem_alloc(n * sizeof *C) : NULL;
+    size_t n = a->M && a->N ? (a->M - 1) * a->ldc + a->N : 0;
+    float *C = ddl_mem_alloc(n * sizeof *C);
     for (size_t i = 0; C && i < n; i++)
-        C[i] = ddl_bf16_widen(rounded[i]);
-    ddl_mem_free(rounded);
+        C[i] = ddl_bf16_widen(a->C16[i]);
     return C;
 }
 
-static void after_matmul(struct ddl_audit *audit, const struct matmul_bf16_args *a)
+static void check_matmul(struct ddl_audit *audit, const union ddl_op_args *args)
 {
-    struct matmul_bf16_args host = *a;
-    uint16_t *A = fetch(audit, a->A, span(a->trans_a ? a->K : a->M, a->trans_a ? a->M : a->K, a->lda), 2);
-    uint16_t *B = fetch(audit, a->B, span(a->trans_b ? a->N : a->K, a->trans_b ? a->K : a->N, a->ldb), 2);
-    float *C = fetch_result(audit, a);
-    host.A = A, host.B = B, host.C = C;
+    const struct matmul_bf16_args *a = &args->matmul_bf16;
     double *exact = ddl_mem_alloc(2 * a->M * a->N * sizeof *exact), *bound = exact + a->M * a->N;
-    if (A && B && C && exact && (a->beta == 0 || audit->before) &&
-        ddl_audit_matmul_bf16(&host, audit->before, exact, bound))
+    float *C16 = a->C16 ? widened_result(a) : NULL;
+    const float *C = a->C16 ? C16 : a->C;
+    if (C && exact && (a->beta == 0 || audit->before) &&
+        ddl_audit_matmul_bf16(a, audit->before, exact, bound))
         note(audit, ddl_audit_share(a->M, a->N, C, a->ldc, exact, bound), "matmul_bf16", a->M, a->N,
              a->K ? a->K : 1);
     else
         audit->out_of_memory = true;
     ddl_mem_free(exact);
-    ddl_mem_free(A);
-    ddl_mem_free(B);
-    ddl_mem_free(C);
+    ddl_mem_free(C16);
     ddl_mem_free(audit->before);
     audit->before = NULL;
 }
@@ -159,54 +179,43 @@ static bool is_rounded(float x, uint16_t y)
     return isnan(x) ? isnan(ddl_bf16_widen(y)) : y == ddl_bf16_round(x);
 }
 
-/* The first matrix. */
-static void after_rounding(struct ddl_audit *audit, const char *op, const struct copy_bf16_args *a)
+static bool are_rounded(size_t n, const float *x, const uint16_t *y)
 {
-    float *x = fetch(audit, a->src, span(a->rows, a->width, a->src_stride), sizeof *x);
-    uint16_t *y = fetch(audit, a->dst, span(a->rows, a->width, a->dst_stride), sizeof *y);
-    bool exact = true;
-    for (size_t i = 0; x && y && i < a->rows; i++) {
-        for (size_t j = 0; j < a->width; j++)
-            exact = exact && is_rounded(x[i * a->src_stride + j], y[i * a->dst_stride + j]);
-    }
-    if (x && y)
-        note(audit, exact ? 0 : (double)INFINITY, op, a->rows, a->width, 0);
-    ddl_mem_free(x);
-    ddl_mem_free(y);
+    bool all = true;
+    for (size_t i = 0; i < n; i++)
+        all = all && is_rounded(x[i], y[i]);
+    return all;
 }
 
-static void after_copy(struct ddl_audit *audit, const struct copy_bf16_args *a)
+static void check_copy(struct ddl_audit *audit, const union ddl_op_args *args)
 {
-    for (size_t b = 0; b < (a->batch ? a->batch : 1) && !audit->out_of_memory; b++) {
-        struct copy_bf16_args one = *a;
-        one.src += b * a->src_batch;
-        one.dst += b * a->dst_batch;
-        after_rounding(audit, "copy_bf16", &one);
+    const struct copy_bf16_args *a = &args->copy_bf16;
+    for (size_t b = 0; b < (a->batch ? a->batch : 1); b++) {
+        const float *x = a->src + b * a->src_batch;
+        const uint16_t *y = a->dst + b * a->dst_batch;
+        bool exact = true;
+        for (size_t i = 0; i < a->rows; i++)
+            exact = exact && are_rounded(a->width, x + i * a->src_stride, y + i * a->dst_stride);
+        note(audit, exact ? 0 : (double)INFINITY, "copy_bf16", a->rows, a->width, 0);
     }
 }
 
-static void after_contiguous(struct ddl_audit *audit, const char *op, size_t n, const float *x, uint16_t *y)
+static void check_cast(struct ddl_audit *audit, const union ddl_op_args *args)
 {
-    const struct copy_bf16_args a = {
-        .rows = 1, .width = n, .src = x, .src_stride = n, .dst = y, .dst_stride = n
-    };
-    after_rounding(audit, op, &a);
+    const struct cast_bf16_args *a = &args->cast_bf16;
+    note(audit, are_rounded(a->n, a->x, a->y) ? 0 : (double)INFINITY, "cast_bf16", 1, a->n, 0);
 }
 
 /* The copies of the updated parts. */
-static void after_adamw(struct ddl_audit *audit, const struct adamw_args *a)
+static void check_adamw(struct ddl_audit *audit, const union ddl_op_args *args)
 {
-    size_t n = a->p16 ? a->parts.n : 0;
-    int64_t *begin = fetch(audit, a->parts.begin, n, sizeof *begin);
-    int64_t *size = fetch(audit, a->parts.size, n, sizeof *size);
-    int64_t *copy = fetch(audit, a->copy, n, sizeof *copy);
-    for (size_t i = 0; begin && size && copy && i < n; i++) {
-        if (size[i] && copy[i] >= 0)
-            after_contiguous(audit, "adamw", (size_t)size[i], a->p + begin[i], a->p16 + copy[i]);
+    const struct adamw_args *a = &args->adamw;
+    for (size_t i = 0; a->p16 && i < a->parts.n; i++) {
+        size_t n = (size_t)a->parts.size[i];
+        if (n && a->copy[i] >= 0)
+            note(audit, are_rounded(n, a->p + a->parts.begin[i], a->p16 + a->copy[i]) ? 0 : (double)INFINITY,
+                 "adamw", 1, n, 0);
     }
-    ddl_mem_free(begin);
-    ddl_mem_free(size);
-    ddl_mem_free(copy);
 }
 
 /* ---- the loss's gradient ---- */
@@ -221,32 +230,30 @@ static double loss_grad_share(double scale, float z, float top, double total, bo
     return fabs((double)ddl_bf16_widen(dz) - exact) / bound;
 }
 
-static void after_loss_grad(struct ddl_audit *audit, const struct loss_grad_args *a)
+static void check_loss_grad(struct ddl_audit *audit, const union ddl_op_args *args)
 {
-    float *z = fetch(audit, a->z, a->N * a->n, sizeof *z), *top = fetch(audit, a->top, a->N, sizeof *top);
-    double *total = fetch(audit, a->total, a->N, sizeof *total), worst = 0;
-    int32_t *targets = fetch(audit, a->targets, a->N, sizeof *targets);
-    uint16_t *dz = fetch(audit, a->dz, a->N * a->n, sizeof *dz);
-    float *scale = fetch(audit, a->grad_scale, 1, sizeof *scale);
-    if (z && top && total && targets && dz && scale) {
-        for (size_t i = 0; i < a->N * a->n; i++) {
-            size_t row = i / a->n;
-            bool is_target = targets[row] == (int32_t)(a->first + i % a->n);
-            double share = loss_grad_share(targets[row] < 0 ? 0 : (double)*scale, z[i], top[row], total[row],
-                                           is_target, dz[i]);
-            worst = isnan(share) ? (double)INFINITY : fmax(worst, share);
-        }
-        note(audit, worst, "loss_grad", a->N, a->n, 0);
+    const struct loss_grad_args *a = &args->loss_grad;
+    double worst = 0;
+    for (size_t i = 0; i < a->N * a->n; i++) {
+        size_t row = i / a->n;
+        int32_t target = a->targets[row];
+        double share = loss_grad_share(target < 0 ? 0 : (double)*a->grad_scale, a->z[i], a->top[row],
+                                       a->total[row], target == (int32_t)(a->first + i % a->n), a->dz[i]);
+        worst = isnan(share) ? (double)INFINITY : fmax(worst, share);
     }
-    ddl_mem_free(z);
-    ddl_mem_free(top);
-    ddl_mem_free(total);
-    ddl_mem_free(targets);
-    ddl_mem_free(dz);
-    ddl_mem_free(scale);
+    note(audit, worst, "loss_grad", a->N, a->n, 0);
 }
 
 /* ---- hooks ---- */
+
+typedef void check_fn(struct ddl_audit *audit, const union ddl_op_args *args);
+
+/* NULL: the op is not audited. */
+static check_fn *const checks[DDL_OP_COUNT] = { [DDL_OP_matmul_bf16] = check_matmul,
+                                                [DDL_OP_cast_bf16] = check_cast,
+                                                [DDL_OP_copy_bf16] = check_copy,
+                                                [DDL_OP_loss_grad] = check_loss_grad,
+                                                [DDL_OP_adamw] = check_adamw };
 
 static void before_op(void *user, int op, const void *args)
 {
@@ -256,19 +263,12 @@ static void before_op(void *user, int op, const void *args)
 
 static void after_op(void *user, int op, const void *args)
 {
-    struct ddl_audit *audit = user;
-    if (op == DDL_OP_matmul_bf16) {
-        after_matmul(audit, args);
-    } else if (op == DDL_OP_cast_bf16) {
-        const struct cast_bf16_args *a = args;
-        after_contiguous(audit, "cast_bf16", a->n, a->x, a->y);
-    } else if (op == DDL_OP_copy_bf16) {
-        after_copy(audit, args);
-    } else if (op == DDL_OP_loss_grad) {
-        after_loss_grad(audit, args);
-    } else if (op == DDL_OP_adamw) {
-        after_adamw(audit, args);
-    }
+    struct host_call call;
+    if (!checks[op])
+        return;
+    if (fetch_call(user, (enum ddl_op)op, args, &call))
+        checks[op](user, &call.args);
+    free_call(&call);
 }
 
 void ddl_audit_init(struct ddl_audit *audit, struct ddl_backend *real)
