@@ -193,7 +193,8 @@ const struct ddl_bench_report *ddl_bench_match(const struct ddl_bench_report *no
 
 static struct ddl_bench_change changed(const struct ddl_bench_row *old, const struct ddl_bench_row *now)
 {
-    double noise = hypot(old->q3 - old->q1, now->q3 - now->q1), moved = now->median - old->median;
+    double before = old->q3 - old->q1, after = now->q3 - now->q1;
+    double noise = sqrt(before * before + after * after), moved = now->median - old->median;
     struct ddl_bench_change c = {
         .name = now->name, .before = old->median, .now = now->median, .noise = noise / old->median
     };
