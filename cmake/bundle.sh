@@ -38,35 +38,12 @@ strip -o "$top/bin/ddl" "$build/ddl_portable"
 chmod 755 "$top/bin/ddl"
 mkdir -p "$libraries" "$docs/licenses"
 
-# The package of a file. A file in /usr/lib may be registered as one in /lib.
-owner() {
-    file=$(readlink -f "$1")
-    { dpkg-query -S "$file" 2>/dev/null || dpkg-query -S "${file#/usr}" 2>/dev/null; } | sed 's/[:,].*//; q'
-}
-
-# ldd's lines "NAME => PATH (ADDRESS)". Plugins use the host's libraries: MPI has to be that of its launcher,
-# CUDA that of the driver.
-ldd "$build/ddl_portable" >"$out/ldd.txt"
-! grep 'not found' "$out/ldd.txt" >&2 || fail "libraries are missing"
-sed -n 's/^[[:space:]]*\([^ ]*\) => \(\/[^ ]*\) .*/\1 \2/p' "$out/ldd.txt" | sort >"$out/needed.txt"
-: >"$docs/LIBRARIES"
+# Plugins use the host's libraries: MPI has to be that of its launcher, CUDA that of the driver.
+sh "$source/cmake/licenses.sh" "$build/ddl_portable" "$docs" libc6 >"$out/needed.txt"
 while read -r library path; do
-    package=$(owner "$path")
-    [ -n "$package" ] || fail "$path: in no package: its license is unknown"
-    [ "$package" != libc6 ] || continue
     cp -L "$path" "$libraries/$library"
     chmod 644 "$libraries/$library"
-    cp -L "/usr/share/doc/$package/copyright" "$docs/licenses/$package" || fail "$package: no copyright file"
-    # shellcheck disable=SC2016
-    dpkg-query -W -f "$library: package \${Package} \${Version}, source \${source:Package} \${source:Version}\n" \
-        "$package" | sed q >>"$docs/LIBRARIES"
 done <"$out/needed.txt"
-# The texts that Debian's copyright files refer to.
-texts=$(grep -oh '/usr/share/common-licenses/[A-Za-z0-9.+-]*[A-Za-z0-9+]' "$docs"/licenses/* | sort -u)
-mkdir "$docs/licenses/common"
-for text in $texts; do
-    [ ! -e "$text" ] || cp -L "$text" "$docs/licenses/common/"
-done
 
 glibc=$(find "$top/bin" "$top/lib" -type f -exec readelf -VW {} + | grep -o 'GLIBC_[0-9.]*[0-9]' | sort -Vu | tail -n 1)
 glibc=${glibc#GLIBC_}
