@@ -30,14 +30,15 @@ class Stage(nn.Module):
         self.channels, self.enter = channels, nn.Conv2d(before, d, 3, stride, padding=1)
         options.setdefault("ddl_compress", "channel")  # "token" mixes earlier rows: for sequences
         self.blocks = nn.ModuleList(dd.wrap(Branch(d), d, channels, index=i, **options) for i in range(blocks))
-        self.readout = dd.Readout(d, channels, **options)
+        # The weights of a readout are small at first: it is followed by a norm, as in a Transformer.
+        self.readout, self.norm = dd.Readout(d, channels, **options), nn.BatchNorm2d(d)
 
     def forward(self, image):
         image = self.enter(image)
         X = dd.expand(image.flatten(2).transpose(1, 2), self.channels)
         for block in self.blocks:
             X = block(X)
-        return F.relu(self.readout(X).transpose(1, 2).reshape(image.shape))
+        return F.relu(self.norm(self.readout(X).transpose(1, 2).reshape(image.shape)))
 
 
 class ResNet(nn.Module):
