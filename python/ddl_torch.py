@@ -98,6 +98,7 @@ class Config:
     ddl_beta_max: float = 2.0  # delta, gated: upper end of the gate
     ddl_attnres_block: int = 1  # attnres: sublayers of a block
     ddl_f_norm: bool = False  # not delta, hyper, mhc, attnres: a sublayer's output is divided by its root mean square
+    output_init_std_factor: float = 1.0  # initial values of the output projections, in units of their usual ones
     mlp_size: int = 0  # 0: 8 hidden_size / 3, rounded down
     ddl_residual_by_layer: list[str] | None = None  # c = 1: a rule for each layer
 
@@ -782,7 +783,8 @@ def initialize(cfg: Config, name: str, parameter: nn.Parameter) -> None:
     elif name == "transformer.wte.weight":
         parameter.normal_(std=cfg.embedding_init_std)
     else:  # matrices and the compressors' weights
-        parameter.normal_(std=std / math.sqrt(cfg.num_hidden_layers) if name.endswith(".c_proj.weight") else std)
+        out = cfg.output_init_std_factor / math.sqrt(cfg.num_hidden_layers)
+        parameter.normal_(std=std * out if name.endswith(".c_proj.weight") else std)
 
 
 def initialize_streams(name: str, parameter: nn.Parameter, sublayer: int, std: float) -> None:

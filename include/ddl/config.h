@@ -69,6 +69,7 @@ struct ddl_config {
     /* initial values */
     float embedding_init_std;     /* deviation of the embedding                        */
     float hidden_init_std_factor; /* times 1/sqrt(d): deviation of the other matrices  */
+    float output_init_std_factor; /* times the deviation of the output projections     */
     float read_init;              /* ddl_state_read_init; 0 means 1/c                       */
     float beta_init;              /* ddl_beta_init; ddl_config_beta_init has its meaning    */
     float scale_init;             /* ddl_scale_init: rule scale                             */

@@ -404,7 +404,7 @@ SMALL = dict(vocab_size=304, hidden_size=96, num_hidden_layers=3, num_attention_
 def configurations():
     """Small configurations: every rule, gate, target, direction, compressor and embedding; streams, sums of states, steps."""
     delta = dict(ddl_residual="delta")
-    one_channel = [dict(ddl_residual="add"), dict(mlp_size=77), delta, delta | dict(ddl_map="v"), delta | dict(ddl_map="v", ddl_k_rank=5),
+    one_channel = [dict(ddl_residual="add"), dict(mlp_size=77), dict(output_init_std_factor=3.0), delta, delta | dict(ddl_map="v"), delta | dict(ddl_map="v", ddl_k_rank=5),
                    delta | dict(ddl_beta_single_linear=False, ddl_beta_hidden_size=24, ddl_beta_init=0.3),
                    delta | dict(ddl_v_constant=True), delta | dict(ddl_v_sigmoid=False), delta | dict(ddl_v_input="context"),
                    delta | dict(ddl_update="erase"), delta | dict(ddl_update="write", ddl_beta_init=2.0),

@@ -147,6 +147,8 @@ static const struct ddl_other_name mlps[] = {
         "dense_average: number of blocks from one sum to the next")                                          \
     ROW(SIZE, dense_dilation, dense_dilation, 1, DDL_MAX_LAYERS, NULL, RESIDUAL | OWN_IF_SET | SEPARATE,     \
         "dense_average: number of blocks between the states of a sum")                                       \
+    ROW(FLOAT, output_init_std_factor, output_init_std_factor, 0, 100, NULL, OWN_IF_SET,                     \
+        "initial values of the sublayers' output projections, in units of their usual ones")                 \
     ROW(SIZE, mlp_size, mlp_size, 0, 4 * MAX_WIDTH, NULL, OWN_IF_SET,                                        \
         "width of the MLP (0: 8 hidden_size / 3, rounded down)", "intermediate_size", .others = mlps)
 
@@ -229,6 +231,7 @@ struct ddl_config ddl_config_defaults(void)
         .d_base = 1024,
         .embedding_init_std = 0.02f,
         .hidden_init_std_factor = 0.5f,
+        .output_init_std_factor = 1,
         .beta_init = 1,
         .scale_init = 1,
         .highway_init = 0.1f,

@@ -155,7 +155,8 @@ static struct param_init init_of(const struct ddl_config *k, enum start start)
     case EMBEDDING:
         return (struct param_init){ INIT_NORMAL, (double)k->embedding_init_std };
     case OUTPUT:
-        return (struct param_init){ INIT_NORMAL, matrix.value / sqrt((double)k->n_layers) };
+        return (struct param_init){ INIT_NORMAL, matrix.value / sqrt((double)k->n_layers) *
+                                                     (double)k->output_init_std_factor };
     case READ:
         return param_init_constant((double)ddl_config_read_init(k));
     case IDENTITY:
