@@ -78,6 +78,13 @@ static const struct ddl_option options[] = {
       .max = 0.9999,
       .value = "P",
       .help = "probability of detecting it" },
+    { .name = "level",
+      .type = DDL_OPTION_DOUBLE,
+      .offset = AT(tests.level),
+      .min = 1e-6,
+      .max = 0.4,
+      .value = "P",
+      .help = "level of the tests of contrasts; intervals have the confidence 1 - P" },
     { .name = "any",
       .type = DDL_OPTION_BOOL,
       .offset = AT(any),
@@ -203,9 +210,11 @@ static const char *last_part(const char *path)
     return slash && slash[1] ? slash + 1 : path;
 }
 
-static const struct compare_options initial = {
-    .which = "last", .figure = { .axis = AXIS_TOKENS }, .width = 72, .height = 17, .tests = { .power = 0.8 }
-};
+static const struct compare_options initial = { .which = "last",
+                                                .figure = { .axis = AXIS_TOKENS },
+                                                .width = 72,
+                                                .height = 17,
+                                                .tests = { .power = 0.8, .level = 0.05 } };
 static const void *defaults(void)
 {
     return &initial;
@@ -362,6 +371,22 @@ static int compare_folders(char **folders, size_t runs, struct compare_options *
     return status;
 }
 
+/* What a protocol has decided is not decided by options. */
+static ddl_status check_with_protocol(const struct compare_options *o, struct ddl_error *err)
+{
+    const char *option = o->tests.margin != initial.tests.margin ? "margin"
+                         : o->tests.level != initial.tests.level ? "level"
+                         : o->tests.power != initial.tests.power ? "power"
+                         : o->correction != initial.correction   ? "correction"
+                                                                 : NULL;
+    return option
+               ? ddl_error_set(err, DDL_E_USAGE,
+                               "compare: --%s: the protocol of the sweep has decided it: expected --contrast "
+                               "as well, for tests that were not planned",
+                               option)
+               : DDL_OK;
+}
+
 static int cmd_compare(int argc, char **argv)
 {
     struct compare_options o = initial;
@@ -387,6 +412,8 @@ static int cmd_compare(int argc, char **argv)
     if (!status && !*o.contrasts && !ddl_sweep_protocol_is_set(&o.protocol) &&
         (o.tests.margin > 0 || o.tests.detect > 0))
         status = ddl_error_set(&err, DDL_E_USAGE, "compare: --margin and --detect need --contrast");
+    if (!status && !*o.contrasts && ddl_sweep_protocol_is_set(&o.protocol))
+        status = check_with_protocol(&o, &err);
     int exit_status = status ? report_error(&err) : compare_folders(folders.paths, folders.n, &o);
     free_folders(&folders);
     return exit_status;

@@ -62,10 +62,9 @@ ddl_status test_protocol(struct compared *c, const struct ddl_sweep_protocol *pr
         print_compare_note(NULL, message.text);
         return DDL_OK;
     }
-    if (!(options->margin > 0)) {
-        own.margin = protocol->margin;
-        own.power = protocol->power;
-    }
+    own.margin = protocol->margin;
+    own.power = protocol->power;
+    own.level = protocol->level;
     ddl_status status = test_contrasts(c, protocol->primary, &own, err);
     c->protocol = protocol;
     c->secondary_text = strdup(protocol->secondary);
@@ -84,11 +83,25 @@ ddl_status test_protocol(struct compared *c, const struct ddl_sweep_protocol *pr
 
 /* ---- tables ---- */
 
+/* Names of the columns of an interval: "95 % low". */
+struct interval_names {
+    char low[32], high[32];
+};
+
+static struct interval_names name_interval(double level)
+{
+    struct interval_names names;
+    snprintf(names.low, sizeof names.low, "%.4g %% low", 100 * (1 - level));
+    snprintf(names.high, sizeof names.high, "%.4g %% high", 100 * (1 - level));
+    return names;
+}
+
 static void print_tests(const struct compared *c, bool markdown)
 {
-    static const struct column columns[] = {
-        { "contrast", -32 }, { "loss", -5 }, { "seeds", 5 },  { "difference", 10 }, { "95 % low", 9 },
-        { "95 % high", 9 },  { "p", 8 },     { "Holm p", 8 }, { "result", 0 },
+    const struct interval_names outer = name_interval(c->contrast_options.level);
+    const struct column columns[] = {
+        { "contrast", -32 }, { "loss", -5 }, { "seeds", 5 },  { "difference", 10 }, { outer.low, 9 },
+        { outer.high, 9 },   { "p", 8 },     { "Holm p", 8 }, { "result", 0 },
     };
     struct table t = begin_table(columns, COUNT(columns), markdown);
     for (size_t i = 0; i < c->n_contrasts; i++) {
@@ -107,9 +120,11 @@ static void print_tests(const struct compared *c, bool markdown)
 
 static void print_effects(const struct compared *c, bool markdown)
 {
-    static const struct column columns[] = {
-        { "contrast", -32 }, { "effect", 9 }, { "95 % low", 9 }, { "95 % high", 9 },    { "90 % low", 9 },
-        { "90 % high", 9 },  { "TOST p", 8 }, { "Holm p", 8 },   { "seeds needed", 0 },
+    const struct interval_names outer = name_interval(c->contrast_options.level);
+    const struct interval_names inner = name_interval(2 * c->contrast_options.level);
+    const struct column columns[] = {
+        { "contrast", -32 }, { "effect", 9 }, { outer.low, 9 }, { outer.high, 9 },      { inner.low, 9 },
+        { inner.high, 9 },   { "TOST p", 8 }, { "Holm p", 8 },  { "seeds needed", 12 }, { "equivalence", 0 },
     };
     struct table t = begin_table(columns, COUNT(columns), markdown);
     for (size_t i = 0; i < c->n_contrasts; i++) {
@@ -123,6 +138,7 @@ static void print_effects(const struct compared *c, bool markdown)
         print_p_cell(&t, contrast->equivalence_p);
         print_p_cell(&t, c->contrast_options.holm ? contrast->equivalence_holm_p : NAN);
         print_number_cell(&t, contrast->seeds, 0);
+        print_number_cell(&t, contrast->equivalence_seeds, 0);
     }
 }
 
@@ -146,6 +162,10 @@ void print_contrast_tables(const struct compared *c, bool markdown)
         printf("\nTOST: two one-sided tests of equivalence within %g\n", o->margin);
     if (detect > 0)
         printf("\nseeds needed: for a difference of %g with power %g\n", detect, o->power);
+    if (o->margin > 0)
+        printf("\nequivalence: seeds needed for a significant test within %g with power %g, without a "
+               "difference\n",
+               o->margin, o->power);
 }
 
 void print_p_cell(struct table *t, double p)
@@ -177,6 +197,7 @@ static const struct {
     { "equivalence_p", offsetof(struct ddl_contrast, equivalence_p) },
     { "equivalence_holm_p", offsetof(struct ddl_contrast, equivalence_holm_p) },
     { "seeds_needed", offsetof(struct ddl_contrast, seeds) },
+    { "equivalence_seeds_needed", offsetof(struct ddl_contrast, equivalence_seeds) },
 };
 
 static double figure_of(const struct ddl_contrast *contrast, size_t figure)
@@ -193,6 +214,7 @@ void write_contrasts(struct ddl_json *json, const struct compared *c)
     ddl_json_number(json, "margin", c->contrast_options.margin, 10);
     ddl_json_number(json, "detect", c->contrast_options.detect, 10);
     ddl_json_number(json, "power", c->contrast_options.power, 10);
+    ddl_json_number(json, "level", c->contrast_options.level, 10);
     if (c->protocol) {
         ddl_json_string(json, "question", c->protocol->question);
         ddl_json_string(json, "stopping", c->protocol->stopping);

@@ -120,6 +120,7 @@ function contrastTables() {
     cell: (row) => (isNumber(row[low]) ? `${fixed(row[low], digits)} to ${fixed(row[high], digits)}` : MISSING) });
   const p = (title, field, isShown = true) => ({ title, cell: (row) => (isShown ? pValue(row[field]) : MISSING) });
   const holm = options.correction === "holm";
+  const percent = (level) => `${Number((100 * (1 - level)).toPrecision(4))} %`;
   section("Contrasts", options.question ? note(`Question: ${options.question}`) : null,
   options.stopping ? note(`Stopping rule: ${options.stopping}`) : null, table([
     ...(rows[0].role ? [{ title: "role", text: true, cell: (row) => row.role }] : []),
@@ -127,12 +128,13 @@ function contrastTables() {
     { title: "loss", text: true, cell: (row) => row.loss },
     { title: "seeds", cell: (row) => (row.paired ? count(row.seeds) : MISSING) },
     { title: "difference", cell: (row) => fixed(row.difference, 4) },
-    interval("95 % interval", "low", "high", 4), p("p", "p"), p("Holm p", "holm_p", holm),
+    interval(`${percent(options.level)} interval`, "low", "high", 4), p("p", "p"), p("Holm p", "holm_p", holm),
     { title: "effect", cell: (row) => fixed(row.effect, 2) },
-    interval("95 % interval of the effect", "effect_low", "effect_high", 2),
-    interval("90 % interval", "low_90", "high_90", 4),
+    interval(`${percent(options.level)} interval of the effect`, "effect_low", "effect_high", 2),
+    interval(`${percent(2 * options.level)} interval`, "low_90", "high_90", 4),
     p("TOST p", "equivalence_p"), p("TOST Holm p", "equivalence_holm_p", holm),
     { title: "seeds needed", cell: (row) => count(row.seeds_needed) },
+    { title: "for equivalence", cell: (row) => count(row.equivalence_seeds_needed) },
     { title: "result", text: true, cell: (row) => row.result },
   ], rows, { caption: "Differences of means that were asked for" }),
   note("Tests are paired by seed where all groups have two or more seeds in common, otherwise Welch's. Effects are in standard deviations of the contrast of one seed." +

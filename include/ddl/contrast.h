@@ -18,6 +18,7 @@ struct ddl_contrast_options {
     double margin; /* of the equivalence tests; 0: no such tests                       */
     double detect; /* difference that `seeds` is for; 0: the margin                    */
     double power;  /* probability of a significant result that `seeds` is for, in (0, 1) */
+    double level;  /* of the tests and intervals, in (0, 1); 0: 0.05                   */
     bool holm;     /* Holm's correction over the contrasts                             */
 };
 /* The mean loss of some groups minus that of others. NaN where a figure is not defined: with fewer than two
@@ -28,13 +29,15 @@ struct ddl_contrast {
     size_t n_left, n_right;       /* groups of which each mean is taken                  */
     size_t n;                     /* seeds that all groups have; the test is paired if it is 2 or more */
     double difference, error, df; /* estimate, standard error, degrees of freedom        */
-    double low, high;             /* 95 % confidence interval of the difference          */
+    double level;                 /* of the options                                      */
+    double low, high;             /* confidence interval of the difference: 95 % at level 0.05 */
     double p, holm_p;             /* two-sided p-value of the t-test; after the correction */
     double effect, effect_low, effect_high;   /* in standard deviations of the difference of one seed;
-                                                 95 % interval                                       */
-    double inner_low, inner_high;             /* 90 % confidence interval of the difference          */
+                                                 95 % interval at level 0.05                         */
+    double inner_low, inner_high;             /* at twice the level: 90 % at level 0.05              */
     double equivalence_p, equivalence_holm_p; /* of the two one-sided tests; after the correction   */
     double seeds;                             /* needed for the power, in each group                 */
+    double equivalence_seeds;                 /* needed for the equivalence test, without a difference */
 };
 
 /* Tests the n contrasts `texts` (n) on the groups of `comparison`, whose names are `group_names` and whose
@@ -47,7 +50,7 @@ DDL_API ddl_status ddl_contrasts_test(struct ddl_contrast *out, const struct ddl
                                       const char *const *texts, size_t n,
                                       const struct ddl_contrast_options *options, struct ddl_error *err);
 
-/* What a contrast shows at the 5 % level, after the correction: "lower", "higher", "equivalent", "lower,
+/* What a contrast shows at its level, after the correction: "lower", "higher", "equivalent", "lower,
  * equivalent", "higher, equivalent", "undecided", or "-" without a p-value. */
 DDL_API const char *ddl_contrast_result(const struct ddl_contrast *contrast);
 

@@ -81,6 +81,7 @@ struct ddl_sweep_protocol {
     char stopping[1024];  /* rule that ends the experiment                                           */
     double margin;        /* of the equivalence tests */
     double power;         /* of the number of seeds that the margin needs */
+    double level;         /* of the tests; 0.05 unless the file sets it   */
     /* Of ddl_sweep_protocol_read only; candidates of a choice are not counted. */
     size_t n_runs;  /* planned                                 */
     size_t n_ended; /* of them, finished or failed: of the rest, a result is yet to come */

@@ -8,7 +8,7 @@
 #include <string.h>
 
 enum { MAX_TERM = 512 };
-static const double LEVEL = 0.05;
+static const double USUAL_LEVEL = 0.05;
 
 struct testing {
     const struct ddl_comparison *comparison;
@@ -215,6 +215,7 @@ static struct spread estimate(struct testing *t, struct ddl_contrast *out)
     return (struct spread){ sqrt(sum), sum * sum / sum_squares };
 }
 
+/* `level`: of a test, after the correction. */
 static void test(struct testing *t, struct ddl_contrast *out, const struct ddl_contrast_options *options,
                  double level)
 {
@@ -223,22 +224,25 @@ static void test(struct testing *t, struct ddl_contrast *out, const struct ddl_c
     if (!(out->error > 0))
         return;
     out->p = out->holm_p = statistics_t_two_sided(statistic, out->df);
-    const double outer = statistics_t_critical(LEVEL, out->df) * out->error;
-    const double inner = statistics_t_critical(2 * LEVEL, out->df) * out->error;
+    const double outer = statistics_t_critical(out->level, out->df) * out->error;
+    const double inner = statistics_t_critical(2 * out->level, out->df) * out->error;
     out->low = out->difference - outer;
     out->high = out->difference + outer;
     out->inner_low = out->difference - inner;
     out->inner_high = out->difference + inner;
     const double scale = out->error / spread.sd; /* 1/sqrt(n) */
     out->effect = statistic * scale;
-    out->effect_low = statistics_t_noncentrality(statistic, out->df, 1 - LEVEL / 2) * scale;
-    out->effect_high = statistics_t_noncentrality(statistic, out->df, LEVEL / 2) * scale;
+    out->effect_low = statistics_t_noncentrality(statistic, out->df, 1 - out->level / 2) * scale;
+    out->effect_high = statistics_t_noncentrality(statistic, out->df, out->level / 2) * scale;
     if (margin > 0)
         out->equivalence_p = out->equivalence_holm_p =
             statistics_t_upper((margin - fabs(out->difference)) / out->error, out->df);
     const double detect = options->detect > 0 ? options->detect : margin;
     if (detect > 0)
         out->seeds = statistics_seeds(detect / spread.sd, spread.df_factor, level, options->power);
+    if (margin > 0)
+        out->equivalence_seeds =
+            statistics_equivalence_seeds(margin / spread.sd, spread.df_factor, level, options->power);
 }
 
 /* ---- Holm's correction ---- */
@@ -249,7 +253,8 @@ static double p_of(const struct ddl_contrast *contrast, bool equivalence)
 }
 
 /* The corrected p-value of contrast i, of its difference or its equivalence: the largest (m - r) p_r of the
- * p-values up to its own, where r counts from 0 in rising order, and m p-values are not NaN. */
+ * p-values up to its own, where r counts from 0 in rising order, and m is the number of contrasts. One
+ * without a p-value was planned, too: it counts as the largest. */
 static double corrected(const struct ddl_contrast *contrasts, size_t n, size_t i, bool equivalence)
 {
     const double own = p_of(&contrasts[i], equivalence);
@@ -262,7 +267,7 @@ static double corrected(const struct ddl_contrast *contrasts, size_t n, size_t i
         if (isnan(p) || p > own)
             continue;
         for (size_t k = 0; k < n; k++)
-            not_smaller += p_of(&contrasts[k], equivalence) >= p;
+            not_smaller += !(p_of(&contrasts[k], equivalence) < p);
         largest = fmax(largest, (double)not_smaller * p);
     }
     return fmin(largest, 1);
@@ -298,13 +303,15 @@ static ddl_status test_all(struct testing *t, struct ddl_contrast *out, const ch
                                         .inner_high = NAN,
                                         .equivalence_p = NAN,
                                         .equivalence_holm_p = NAN,
-                                        .seeds = NAN };
+                                        .seeds = NAN,
+                                        .equivalence_seeds = NAN,
+                                        .level = options->level > 0 ? options->level : USUAL_LEVEL };
         ddl_status status = set_weights(t, &out[i], err);
         if (status)
             return status;
         t->val = all_validated(t);
         out[i].loss = t->val ? "val" : "train";
-        test(t, &out[i], options, options->holm ? LEVEL / (double)n : LEVEL);
+        test(t, &out[i], options, options->holm ? out[i].level / (double)n : out[i].level);
     }
     for (size_t i = 0; options->holm && i < n; i++) {
         out[i].holm_p = corrected(out, n, i, false);
@@ -334,7 +341,8 @@ ddl_status ddl_contrasts_test(struct ddl_contrast *out, const struct ddl_compari
 
 const char *ddl_contrast_result(const struct ddl_contrast *contrast)
 {
-    const bool differs = contrast->holm_p < LEVEL, equivalent = contrast->equivalence_holm_p < LEVEL;
+    const bool differs = contrast->holm_p < contrast->level,
+               equivalent = contrast->equivalence_holm_p < contrast->level;
     if (isnan(contrast->holm_p))
         return "-";
     if (!differs)

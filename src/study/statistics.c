@@ -106,12 +106,21 @@ static double power_of(double effect, double n, double df_factor, double level)
            statistics_t_noncentral(-critical, df, effect * sqrt(n));
 }
 
-double statistics_seeds(double effect, double df_factor, double level, double power)
+static double equivalence_power_of(double margin, double n, double df_factor, double level)
+{
+    const double df = (n - 1) * df_factor, critical = statistics_t_critical(2 * level, df);
+    return 1 - 2 * statistics_t_noncentral(critical, df, margin * sqrt(n));
+}
+
+typedef double power_fn(double effect, double n, double df_factor, double level);
+
+/* The smallest n >= 2 with this power, which rises with n; NaN above a million. */
+static double smallest_n(power_fn *power_at, double effect, double df_factor, double level, double power)
 {
     double low = 1, high = 2; /* low: too few */
     if (!(effect > 0))
         return NAN;
-    while (power_of(effect, high, df_factor, level) < power) {
+    while (power_at(effect, high, df_factor, level) < power) {
         low = high;
         high *= 2;
         if (high > 1e6)
@@ -119,12 +128,22 @@ double statistics_seeds(double effect, double df_factor, double level, double po
     }
     while (high - low > 1) {
         const double middle = floor((low + high) / 2);
-        if (power_of(effect, middle, df_factor, level) < power)
+        if (power_at(effect, middle, df_factor, level) < power)
             low = middle;
         else
             high = middle;
     }
     return high;
+}
+
+double statistics_seeds(double effect, double df_factor, double level, double power)
+{
+    return smallest_n(power_of, effect, df_factor, level, power);
+}
+
+double statistics_equivalence_seeds(double margin, double df_factor, double level, double power)
+{
+    return smallest_n(equivalence_power_of, margin, df_factor, level, power);
 }
 
 struct ddl_mean statistics_mean(const double *values, size_t n)

@@ -24,6 +24,10 @@ double statistics_t_noncentrality(double t, double df, double p);
  * 1 times df_factor degrees of freedom is significant with probability `power`, if the expected value is
  * `effect` > 0 standard deviations; NaN if it is above a million. */
 double statistics_seeds(double effect, double df_factor, double level, double power);
+/* As statistics_seeds, for two one-sided tests at `level` of a mean within `margin` > 0 standard deviations
+ * of 0, if its expected value is 0. The power is taken as 2 P - 1, where P is that of one of the tests: at
+ * most the true one, which also counts the results that fail both. */
+double statistics_equivalence_seeds(double margin, double df_factor, double level, double power);
 
 /* Mean, sample standard deviation and 95 % confidence interval of the n values. */
 struct ddl_mean statistics_mean(const double *values, size_t n);

@@ -381,13 +381,10 @@ static ddl_status read_secondary(const struct parser *p, const yaml_node_t *node
 static ddl_status read_protocol_key(const struct parser *p, const char *key, size_t line,
                                     const yaml_node_t *value, void *user)
 {
-    static const struct ddl_option names[] = { { .name = "question" },
-                                               { .name = "primary" },
-                                               { .name = "secondary" },
-                                               { .name = "margin" },
-                                               { .name = "power" },
-                                               { .name = "stopping" },
-                                               { 0 } };
+    static const struct ddl_option names[] = { { .name = "question" },  { .name = "primary" },
+                                               { .name = "secondary" }, { .name = "margin" },
+                                               { .name = "power" },     { .name = "level" },
+                                               { .name = "stopping" },  { 0 } };
     struct ddl_sweep_protocol *protocol = user;
     const struct {
         const char *key;
@@ -414,6 +411,8 @@ static ddl_status read_protocol_key(const struct parser *p, const char *key, siz
         return read_number(p, value, key, 1e6, &protocol->margin);
     if (strcmp(key, "power") == 0)
         return read_number(p, value, key, 1, &protocol->power);
+    if (strcmp(key, "level") == 0)
+        return read_number(p, value, key, 0.4, &protocol->level);
     snprintf(where, sizeof where, "%.1024s:%zu: protocol", p->file->path, line);
     return ddl_option_unknown(names, where, "key", key, p->err);
 }
@@ -422,6 +421,7 @@ static ddl_status read_protocol(const struct parser *p, const yaml_node_t *node)
 {
     struct ddl_sweep_protocol *protocol = &p->file->protocol;
     protocol->power = 0.8;
+    protocol->level = 0.05;
     ddl_status status = read_mapping(p, node, "protocol", read_protocol_key, protocol);
     if (!status && !*protocol->primary)
         status = wrong(p, node, "protocol", "primary", "no primary");

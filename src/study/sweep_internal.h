@@ -60,6 +60,9 @@ size_t sweep_threads(const struct ddl_sweep_options *options);
 
 /* The member "protocol", if one is set. */
 void sweep_write_protocol(struct ddl_json *json, const struct ddl_sweep_protocol *protocol);
+/* Returns DDL_E_USAGE if the protocol is not the one of sweep.json; for a sweep whose runs have started. */
+ddl_status sweep_check_recorded_protocol(const struct ddl_sweep *sweep,
+                                         const struct ddl_sweep_protocol *recorded, struct ddl_error *err);
 /* Returns DDL_E_USAGE if a run of a sweep with a protocol has the seed or the validation data of a candidate
  * of its setting. */
 ddl_status sweep_check_protocol(const struct ddl_sweep *sweep, struct ddl_error *err);

@@ -189,6 +189,8 @@ ddl_status ddl_sweep_protocol_read(struct ddl_sweep_protocol *out, const char *f
     copy_text(protocol, "stopping", out->stopping, sizeof out->stopping);
     out->margin = json_number_value(json_object_get(protocol, "margin"));
     out->power = json_number_value(json_object_get(protocol, "power"));
+    const json_t *level = json_object_get(protocol, "level"); /* earlier records have none */
+    out->level = level ? json_number_value(level) : 0.05;
     for (size_t i = 0; i < json_array_size(secondary); i++) {
         const char *text = json_string_value(json_array_get(secondary, i));
         const size_t used = strlen(out->secondary);

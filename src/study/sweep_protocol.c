@@ -2,8 +2,12 @@
 #include "study/sweep_internal.h"
 
 #include "base/json.h"
+#include "base/locale.h"
+#include "base/path.h"
+#include "train/config/train_config.h"
 
-#include <stdlib.h>
+#include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 bool ddl_sweep_protocol_is_set(const struct ddl_sweep_protocol *protocol)
@@ -36,8 +40,85 @@ void sweep_write_protocol(struct ddl_json *json, const struct ddl_sweep_protocol
     write_lines(json, "secondary", protocol->secondary);
     ddl_json_number(json, "margin", protocol->margin, 10);
     ddl_json_number(json, "power", protocol->power, 10);
+    ddl_json_number(json, "level", protocol->level, 10);
     ddl_json_string(json, "stopping", protocol->stopping);
     ddl_json_close(json, '}');
+}
+
+/* The first text that differs, and what is there; or numbers as text. */
+struct change {
+    const char *key;
+    char before[160], after[160];
+};
+
+static bool find_change(const struct ddl_sweep_protocol *a, const struct ddl_sweep_protocol *b,
+                        struct change *out)
+{
+    const struct {
+        const char *key, *a, *b;
+    } texts[] = { { "primary", a->primary, b->primary },
+                  { "secondary", a->secondary, b->secondary },
+                  { "stopping", a->stopping, b->stopping },
+                  { "question", a->question, b->question } };
+    const struct {
+        const char *key;
+        double a, b;
+    } numbers[] = { { "margin", a->margin, b->margin },
+                    { "power", a->power, b->power },
+                    { "level", a->level, b->level } };
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        if (strcmp(texts[i].a, texts[i].b) == 0)
+            continue;
+        out->key = texts[i].key;
+        snprintf(out->before, sizeof out->before, "'%.120s'", texts[i].a);
+        snprintf(out->after, sizeof out->after, "'%.120s'", texts[i].b);
+        return true;
+    }
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        if (fabs(numbers[i].a - numbers[i].b) <= 1e-8 * fabs(numbers[i].b)) /* the record has 10 digits */
+            continue;
+        out->key = numbers[i].key;
+        ddl_format_double(out->before, sizeof out->before, 10, 'g', numbers[i].a);
+        ddl_format_double(out->after, sizeof out->after, 10, 'g', numbers[i].b);
+        return true;
+    }
+    return false;
+}
+
+ddl_status sweep_check_recorded_protocol(const struct ddl_sweep *sweep,
+                                         const struct ddl_sweep_protocol *recorded, struct ddl_error *err)
+{
+    struct change change;
+    const bool was = ddl_sweep_protocol_is_set(recorded), is = ddl_sweep_protocol_is_set(&sweep->protocol);
+    if (was != is)
+        return ddl_error_set(
+            err, DDL_E_USAGE,
+            "%s: protocol: it was %s after runs have started: expected that of %s/sweep.json, "
+            "or another out",
+            sweep->path, is ? "added" : "removed", sweep->out);
+    return is && find_change(recorded, &sweep->protocol, &change)
+               ? ddl_error_set(err, DDL_E_USAGE,
+                               "%s: protocol: %s was changed after runs have started: expected %s, found %s; "
+                               "choose another out for another protocol",
+                               sweep->path, change.key, change.before, change.after)
+               : DDL_OK;
+}
+
+/* Validation data as text that is equal for equal data: `auto` is that of train_data, a path is the file's or
+ * the folder's. */
+static void name_val_data(const struct ddl_train_config *config, char *out, size_t size)
+{
+    const char *text = strcmp(config->val_data, "auto") == 0 ? config->train_data : config->val_data;
+    if (!ddl_path_canonical(text, out, size))
+        snprintf(out, size, "%s", text);
+}
+
+static bool same_val_data(const struct ddl_sweep_run *a, const struct ddl_sweep_run *b)
+{
+    char x[4096], y[4096];
+    name_val_data(a->config, x, sizeof x);
+    name_val_data(b->config, y, sizeof y);
+    return strcmp(x, y) == 0;
 }
 
 /* The candidates of a setting and its other runs. */
@@ -56,7 +137,7 @@ ddl_status sweep_check_protocol(const struct ddl_sweep *sweep, struct ddl_error 
                     "%s: protocol: seed %llu of %s is also that of %s: expected seeds that no "
                     "choice has seen: set choose.seed",
                     sweep->path, (unsigned long long)a->config->seed, a->name, b->name);
-            if (strcmp(a->config->val_data, b->config->val_data) == 0)
+            if (same_val_data(a, b))
                 return ddl_error_set(err, DDL_E_USAGE,
                                      "%s: protocol: %s and %s are validated on the same data: expected "
                                      "another val_data in choose.set than in base",

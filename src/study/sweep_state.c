@@ -364,12 +364,27 @@ static ddl_status read_choice(struct ddl_sweep *sweep, size_t setting, const str
     return sweep_read_losses(sweep, setting, err);
 }
 
+static bool any_has_started(const struct ddl_sweep *sweep)
+{
+    bool found = false;
+    for (size_t i = 0; i < sweep->n_runs; i++)
+        found = found || sweep_has_started(&sweep->runs[i]);
+    return found;
+}
+
 ddl_status sweep_read_states(struct ddl_sweep *sweep, bool retry, bool running, struct ddl_error *err)
 {
     struct record record = { .retry = retry, .running = running };
+    struct ddl_sweep_protocol recorded;
     ddl_status status = read_record(sweep->out, &record.content, err);
-    if (status)
+    if (!status)
+        status = ddl_sweep_protocol_read(&recorded, sweep->out, err);
+    if (!status && record.content && any_has_started(sweep))
+        status = sweep_check_recorded_protocol(sweep, &recorded, err);
+    if (status) {
+        json_decref(record.content);
         return status;
+    }
     for (size_t i = 0; i < sweep->n_runs; i++)
         sweep->runs[i].is_blocked = false;
     for (size_t i = 0; i < sweep->n_settings; i++)

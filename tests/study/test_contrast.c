@@ -107,6 +107,37 @@ static void without_correction(void **state)
     assert_true(isnan(f.out[1].equivalence_p) && isnan(f.out[1].seeds));
 }
 
+/* A contrast without a p-value, here of differences without variance, was planned, too: Holm's factors count
+ * it. */
+static void a_contrast_without_p(void **state)
+{
+    (void)state;
+    struct fixture f;
+    static const double shifted[N_SEEDS] = { 3.0 + 0.125, 3.2 + 0.125, 3.4 + 0.125 };
+    const struct ddl_contrast_options options = { .margin = 0.1, .power = 0.8, .holm = true };
+    assert_ok(contrast(&f, same_seeds, three, 3, options), f.err);
+    f.groups[2].val_losses = (double *)(void *)shifted;
+    assert_ok(ddl_contrasts_test(f.out, &f.comparison, f.logs, names, three, 3, &options, &f.err), f.err);
+    assert_true(isnan(f.out[1].p) && isnan(f.out[1].holm_p) && isnan(f.out[1].equivalence_holm_p));
+    assert_string_equal(ddl_contrast_result(&f.out[1]), "-");
+    assert_true(f.out[2].p < f.out[0].p);
+    near(f.out[2].holm_p, 3 * f.out[2].p);
+    near(f.out[0].holm_p, fmax(3 * f.out[2].p, 2 * f.out[0].p));
+}
+
+static void levels(void **state)
+{
+    (void)state;
+    struct fixture f;
+    const struct ddl_contrast_options options = { .margin = 0.1, .power = 0.8, .level = 0.01 };
+    assert_ok(contrast(&f, same_seeds, three, 3, options), f.err);
+    near(f.out[0].low, -1.1086222303646678); /* scipy: stats.t.ppf(0.995, 2) and (0.99, 2) */
+    near(f.out[0].inner_low, -0.847549503690456);
+    near(f.out[1].equivalence_p, 0.015498416888490503);
+    assert_string_equal(ddl_contrast_result(&f.out[1]), "undecided"); /* "equivalent" at 0.05 */
+    near(f.out[1].level, 0.01);
+}
+
 /* The mean of two groups against the third, in three forms. */
 static void pooled_groups(void **state)
 {
@@ -236,7 +267,8 @@ static void program_tests_contrasts(void **state)
     program(CONTRASTS "--markdown", 0);
     printed("| m=c - m=a | val | 3 | 0.0333 | -0.0184 | 0.0850 | 0.1091 | 0.2298 | equivalent |");
     program(CONTRASTS "--json --correction none", 0);
-    printed("\"contrast_options\":{\"correction\":\"none\",\"margin\":0.1,\"detect\":0,\"power\":0.8},"
+    printed("\"contrast_options\":{\"correction\":\"none\",\"margin\":0.1,\"detect\":0,\"power\":0.8,"
+            "\"level\":0.05},"
             "\"contrasts\":[");
     printed(
         "{\"contrast\":\"m=b - m=a\",\"loss\":\"val\",\"groups_left\":1,\"groups_right\":1,\"paired\":true,"
@@ -255,6 +287,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(paired_tests),
         cmocka_unit_test(without_correction),
+        cmocka_unit_test(a_contrast_without_p),
+        cmocka_unit_test(levels),
         cmocka_unit_test(pooled_groups),
         cmocka_unit_test(other_seeds),
         cmocka_unit_test(pooled_groups_with_other_seeds),

@@ -45,7 +45,7 @@ static void is_read(void **state)
     assert_string_equal(sweep.protocol.question, "does it help?");
     assert_string_equal(sweep.protocol.primary, "ddl-1 - baseline");
     assert_string_equal(sweep.protocol.secondary, "ddl-1 - scale\nscale - baseline");
-    assert_true(sweep.protocol.margin == 0.03 && sweep.protocol.power == 0.8);
+    assert_true(sweep.protocol.margin == 0.03 && sweep.protocol.power == 0.8 && sweep.protocol.level == 0.05);
     assert_string_equal(sweep.runs[0].config->val_data, "a");
     assert_string_equal(sweep.runs[sweep.n_runs - 1].config->val_data, "b");
     ddl_sweep_close(&sweep);
@@ -63,10 +63,17 @@ static void mistakes(void **state)
         { BASE MODELS CHOICE PROTOCOL "seeds: [99, 100]\n", "expected seeds that no choice has seen" },
         { BASE MODELS PROTOCOL "seeds: [0]\nchoose: {key: lr, values: [1e-3, 2e-3], seed: 100}\n",
           "are validated on the same data" },
+        { BASE "models: [baseline, {name: ddl-1, val_data: auto}]\n" PROTOCOL
+               "seeds: [0]\nchoose: {key: lr, values: [1e-3, 2e-3], seed: 100, set: {val_data: shards}}\n",
+          "choose/ddl-1_lr=1e-3 and ddl-1_seed=0 are validated on the same data" },
+        { BASE MODELS PROTOCOL
+          "seeds: [0]\nchoose: {key: lr, values: [1e-3, 2e-3], seed: 100, set: {val_data: ./x/../b}}\n",
+          "are validated on the same data" },
         { BASE MODELS "protocol: {question: why}\n", "protocol: expected primary, found no primary" },
         { BASE MODELS "protocol: {primary: a - b, margin: -1}\n",
           "margin: expected a positive number in its range, found -1" },
         { BASE MODELS "protocol: {primary: a - b, power: 1.5}\n", "power: expected a positive number" },
+        { BASE MODELS "protocol: {primary: a - b, level: 0.5}\n", "level: expected a positive number" },
         { BASE MODELS "protocol: {primery: a - b}\n", "did you mean 'primary'?" },
         { BASE MODELS "protocol: {primary: [a - b]}\n", "primary: expected a value, found a list" },
     };
@@ -114,7 +121,16 @@ static void write_run(const char *model, int seed, double loss)
     write_text(path, metrics);
 }
 
-/* sweep.json as the sweep writes it, with the states that matter here. */
+/* sweep.json as the sweep writes it. */
+static void write_record(const struct ddl_sweep *sweep)
+{
+    FILE *file = fopen(scratch_path("runs/sweep.json"), "w");
+    assert_non_null(file);
+    ddl_sweep_write_json(sweep, file);
+    assert_int_equal(fclose(file), 0);
+}
+
+/* With the states that matter here. */
 static void are_printed(void **state)
 {
     (void)state;
@@ -122,15 +138,10 @@ static void are_printed(void **state)
     static const double losses[3][3] = { { 3.0, 3.2, 3.4 }, { 2.8, 3.1, 3.0 }, { 3.05, 3.24, 3.41 } };
     struct ddl_sweep sweep;
     struct ddl_error err;
-    char record[2300];
     assert_ok(open_sweep(&sweep, BASE "models: [baseline, scale, ddl-1]\nseeds: [0, 1, 2]\n" PROTOCOL, &err),
               err);
     assert_ok(ddl_file_make_dir(scratch_path("runs"), &err), err);
-    snprintf(record, sizeof record, "%s", scratch_path("runs/sweep.json"));
-    FILE *file = fopen(record, "w");
-    assert_non_null(file);
-    ddl_sweep_write_json(&sweep, file);
-    assert_int_equal(fclose(file), 0);
+    write_record(&sweep);
     for (size_t m = 0; m < 3; m++) {
         for (int seed = 0; seed < 3; seed++)
             write_run(models[m], seed, losses[m][seed]);
@@ -138,8 +149,8 @@ static void are_printed(void **state)
     program("sweep sweep.yaml --status", 0);
     printed(
         "question: does it help?\nprimary contrast: ddl-1 - baseline\nsecondary contrast: ddl-1 - scale\n"
-        "secondary contrast: scale - baseline\nmargin of equivalence: 0.03\nstopping rule: four seeds, no "
-        "look before\n");
+        "secondary contrast: scale - baseline\nmargin of equivalence: 0.03\nlevel: 0.05\nstopping rule: four "
+        "seeds, no look before\n");
     /* No look before all runs have ended. */
     program("compare runs 2>&1", 0);
     printed("0 of 9 runs have ended: the contrasts of the protocol are tested when all have");
@@ -147,10 +158,7 @@ static void are_printed(void **state)
         fail_msg("a protocol is tested before its runs have ended:\n%s", out);
     for (size_t r = 0; r < sweep.n_runs; r++)
         sweep.runs[r].state = r ? DDL_SWEEP_FINISHED : DDL_SWEEP_FAILED;
-    file = fopen(record, "w");
-    assert_non_null(file);
-    ddl_sweep_write_json(&sweep, file);
-    assert_int_equal(fclose(file), 0);
+    write_record(&sweep);
     ddl_sweep_close(&sweep);
     program("compare runs", 0);
     printed("question: does it help?\n");
@@ -161,12 +169,80 @@ static void are_printed(void **state)
     printed("ddl-1 - scale                    val       3     0.2667   -0.0706    0.6039   0.0766   0.1532");
     printed("scale - baseline                 val       3    -0.2333   -0.6128    0.1461   0.1181   0.1532");
     program("compare runs --json", 0);
-    printed("\"margin\":0.03,\"detect\":0,\"power\":0.8,\"question\":\"does it help?\",");
+    printed("\"margin\":0.03,\"detect\":0,\"power\":0.8,\"level\":0.05,\"question\":\"does it help?\",");
     printed("{\"contrast\":\"ddl-1 - scale\",\"role\":\"secondary\",");
     program("compare runs --contrast 'ddl-1 - scale'", 0); /* in the place of the protocol's */
     printed("ddl-1 - scale                    val       3     0.2667   -0.0706    0.6039   0.0766   0.0766");
     if (strstr(out, "question:"))
         fail_msg("the protocol is printed with other contrasts:\n%s", out);
+    /* Options do not replace what the protocol has decided. */
+    program("compare runs --margin 0.1", 2);
+    printed("compare: --margin: the protocol of the sweep has decided it: expected --contrast as well");
+    program("compare runs --level 0.01", 2);
+    program("compare runs --correction none", 2);
+    program("compare runs --power 0.9", 2);
+    program("compare runs --contrast 'ddl-1 - scale' --margin 0.1 --level 0.01", 0);
+    printed("99 % low");
+    printed("98 % low");
+}
+
+/* A protocol is written before its runs start. */
+static void changes_are_rejected(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *protocol, *says;
+    } cases[] = {
+        { "protocol: {primary: ddl-1 - baseline, margin: 0.02}\n",
+          "protocol: margin was changed after runs have started: expected 0.03, found 0.02; choose another "
+          "out" },
+        { "protocol: {primary: baseline - ddl-1, margin: 0.03}\n",
+          "protocol: primary was changed after runs have started: expected 'ddl-1 - baseline', found "
+          "'baseline - "
+          "ddl-1'" },
+        { "protocol: {primary: ddl-1 - baseline, margin: 0.03, stopping: later}\n", "stopping was changed" },
+        { "protocol: {primary: ddl-1 - baseline, margin: 0.03, level: 0.029}\n",
+          "level was changed after runs have started: expected 0.05, found 0.029" },
+        { "", "protocol: it was removed after runs have started" },
+    };
+    static const char sweep_text[] = BASE MODELS "seeds: [0]\n", protocol[] =
+                                                                     "protocol: {primary: ddl-1 - baseline, "
+                                                                     "margin: 0.03}\n";
+    struct ddl_sweep sweep;
+    struct ddl_error err;
+    char text[4096];
+    snprintf(text, sizeof text, "%s%s", sweep_text, protocol);
+    remove_scratch("runs");
+    assert_ok(ddl_file_make_dir(scratch_path("runs"), &err), err);
+    assert_ok(open_sweep(&sweep, text, &err), err);
+    write_record(&sweep);
+    ddl_sweep_close(&sweep);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        snprintf(text, sizeof text, "%s%s", sweep_text, cases[i].protocol);
+        assert_ok(open_sweep(&sweep, text, &err), err); /* writes the file */
+        ddl_sweep_close(&sweep);
+        program("sweep sweep.yaml --status", 0); /* no run has started */
+    }
+    write_run("ddl-1", 0, 3);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        snprintf(text, sizeof text, "%s%s", sweep_text, cases[i].protocol);
+        assert_ok(open_sweep(&sweep, text, &err), err);
+        ddl_sweep_close(&sweep);
+        program("sweep sweep.yaml", 2);
+        printed(cases[i].says);
+    }
+    snprintf(text, sizeof text, "%s%s", sweep_text, protocol);
+    assert_ok(open_sweep(&sweep, text, &err), err);
+    ddl_sweep_close(&sweep);
+    program("sweep sweep.yaml --status", 0);
+    /* A sweep without one gets none later. */
+    assert_ok(open_sweep(&sweep, sweep_text, &err), err);
+    write_record(&sweep);
+    ddl_sweep_close(&sweep);
+    assert_ok(open_sweep(&sweep, text, &err), err);
+    ddl_sweep_close(&sweep);
+    program("sweep sweep.yaml", 2);
+    printed("protocol: it was added after runs have started");
 }
 
 /* Each term of a contrast of a committed recipe is one of its models. */
@@ -198,9 +274,8 @@ static void recipes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(is_read),
-        cmocka_unit_test(mistakes),
-        cmocka_unit_test(are_printed),
+        cmocka_unit_test(is_read),     cmocka_unit_test(mistakes),
+        cmocka_unit_test(are_printed), cmocka_unit_test(changes_are_rejected),
         cmocka_unit_test(recipes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -135,6 +135,15 @@ static void seeds(void **state)
     assert_true(statistics_seeds(3, 1, 0.05, 0.8) == 4);        /* 3.144  */
     assert_true(statistics_seeds(0.1, 1, 0.0125, 0.9) == 1432); /* 1431.399 */
     assert_true(statistics_seeds(20, 1, 0.05, 0.8) == 2);
+    /* Of the exact power, an integral over the deviation, with scipy; the powers beside it are those of n
+     * - 1. */
+    assert_true(statistics_equivalence_seeds(1, 1, 0.05, 0.8) == 11);       /* 0.7952 */
+    assert_true(statistics_equivalence_seeds(0.5, 1, 0.05, 0.8) == 36);     /* 0.7900 */
+    assert_true(statistics_equivalence_seeds(0.5, 1, 0.05, 0.9) == 45);     /* 0.8945 */
+    assert_true(statistics_equivalence_seeds(3, 1, 0.05, 0.8) == 3);        /* 0.4130 */
+    assert_true(statistics_equivalence_seeds(2, 1, 0.029, 0.8) == 5);       /* 0.6545 */
+    assert_true(statistics_equivalence_seeds(0.1, 1, 0.0125, 0.9) == 1513); /* 0.8998 */
+    assert_true(isnan(statistics_equivalence_seeds(0, 1, 0.05, 0.8)));
     assert_true(isnan(statistics_seeds(1e-6, 1, 0.05, 0.8)) && isnan(statistics_seeds(0, 1, 0.05, 0.8)));
 }
 
