@@ -67,7 +67,7 @@ static void remove_value(struct ddl_sweep *sweep, size_t setting, size_t n_runs)
     s->n_added--;
 }
 
-/* The factor between the edge and the value beside it leads on to the next value. */
+/* The factor between the edge and its neighbor leads on to the next value. */
 ddl_status sweep_extend(struct ddl_sweep *sweep, size_t setting, bool *added, struct ddl_error *err)
 {
     const struct ddl_sweep_setting *s = &sweep->settings[setting];

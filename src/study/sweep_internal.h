@@ -11,7 +11,7 @@ enum { SWEEP_MAX_RUNS = 4096 };
 /* Sets run->config, with value `value` of its setting if that has values. */
 ddl_status sweep_configure(const struct ddl_sweep *sweep, struct ddl_sweep_run *run, size_t value,
                            struct ddl_error *err);
-/* Appends a run to sweep->runs, which has room for SWEEP_MAX_RUNS; `value` is the index of the value that a
+/* Appends a run to sweep->runs, which has space for SWEEP_MAX_RUNS; `value` is the index of the value that a
  * candidate tries, of another run that of its seed. */
 ddl_status sweep_add_run(struct ddl_sweep *sweep, size_t setting, bool is_candidate, size_t value,
                          struct ddl_error *err);

@@ -135,7 +135,7 @@ static void seeds(void **state)
     assert_true(statistics_seeds(3, 1, 0.05, 0.8) == 4);        /* 3.144  */
     assert_true(statistics_seeds(0.1, 1, 0.0125, 0.9) == 1432); /* 1431.399 */
     assert_true(statistics_seeds(20, 1, 0.05, 0.8) == 2);
-    /* Of the exact power, an integral over the deviation, with scipy; the powers beside it are those of n
+    /* Of the exact power, an integral over the deviation, with scipy; the powers here are those of n
      * - 1. */
     assert_true(statistics_equivalence_seeds(1, 1, 0.05, 0.8) == 11);       /* 0.7952 */
     assert_true(statistics_equivalence_seeds(0.5, 1, 0.05, 0.8) == 36);     /* 0.7900 */
