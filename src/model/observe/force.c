@@ -327,7 +327,7 @@ float *force_f(const struct pass *p)
 
 void force_add_f(const struct pass *p, float factor, float *out)
 {
-    p->ops->upload(p->ctx, p->ws->forced, &factor, sizeof factor);
+    p->ops->fill(p->ctx, &(struct fill_args){ 1, factor, p->ws->forced });
     p->ops->scale_fwd(
         p->ctx,
         &(struct scale_args){
