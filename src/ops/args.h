@@ -344,6 +344,7 @@ struct project_grad_args {
     const float *y;  /* (N, c) as forward gave it */
     const float *dy; /* (N, c)    */
     float *dx;       /* (N, d) += */
+    uint16_t *dx16;  /* (N, d) = dx, or NULL */
     float *dW, *db;  /* +=        */
 };
 
@@ -436,6 +437,7 @@ struct highway_grad_args {
     float *df;      /* (N, d) = */
     uint16_t *df16; /* in bfloat16 instead: then df is NULL */
     float *dz;      /* (N, w) = */
+    uint16_t *dz16; /* in bfloat16 instead: then dz is NULL */
     float *db;      /* (w) +=   */
 };
 
@@ -547,6 +549,7 @@ struct laurel_args {
     const float *f;   /* (N, d)      */
     const float *mix; /* (2) or NULL */
     float *low;       /* (N, r) in place */
+    uint16_t *low16;  /* (N, r) = low, or NULL */
     float *X;         /* (N, d) in place */
 };
 /* dmix from G, the gradient of the new X, and dlow, that of the new low; df = m_0 G, dX = m_1 G, dlow = m_1
@@ -554,11 +557,13 @@ struct laurel_args {
 struct laurel_grad_args {
     size_t N, d, r;
     const float *X;   /* (N, d) the state before                  */
+    uint16_t *X16;    /* (N, d) = X, or NULL                      */
     const float *f;   /* (N, d)                                   */
     const float *mix; /* (2)                                      */
     const float *low; /* (N, r) as forward left it                */
     const float *G;   /* (N, d)                                   */
     float *dlow;      /* (N, r) in place                          */
+    uint16_t *dlow16; /* in bfloat16 instead: then dlow is read; or NULL */
     float *dX;        /* (N, d) = ; may be G                      */
     float *df;        /* (N, d) =                                 */
     uint16_t *df16;   /* in bfloat16 instead: then df is NULL */

@@ -88,7 +88,8 @@ void describe_highway_bwd(struct ddl_op_use *u, const struct highway_grad_args *
     WRITE(dX, ROW(a->d), MAY_BE(G));
     WRITE(df, ROW(a->d), OPTIONAL);
     WRITE(df16, ROW(a->d), OPTIONAL);
-    WRITE(dz, ROW(a->w));
+    WRITE(dz, ROW(a->w), OPTIONAL);
+    WRITE(dz16, ROW(a->w), OPTIONAL);
     UPDATE(db, NUMBERS(a->w));
     u->flops = 6 * product(a->N, a->d) + 4 * product(a->N, a->w);
 }
@@ -99,6 +100,7 @@ void describe_laurel_fwd(struct ddl_op_use *u, const struct laurel_args *a)
     READ(f, ROW(a->d));
     READ(mix, NUMBERS(2), OPTIONAL);
     UPDATE(low, ROW(a->r), .optional = a->r == 0);
+    WRITE(low16, ROW(a->r), OPTIONAL);
     UPDATE(X, ROW(a->d));
     u->flops = 3 * product(a->N, a->d) + product(a->N, a->r);
 }
@@ -107,11 +109,13 @@ void describe_laurel_bwd(struct ddl_op_use *u, const struct laurel_grad_args *a)
 {
     ITEMS(N, ALONE);
     READ(X, ROW(a->d));
+    WRITE(X16, ROW(a->d), OPTIONAL);
     READ(f, ROW(a->d));
     READ(mix, NUMBERS(2));
     READ(low, ROW(a->r), .optional = a->r == 0);
     READ(G, ROW(a->d));
-    UPDATE(dlow, ROW(a->r), .optional = a->r == 0);
+    OPERAND(a->dlow16 ? DDL_READ : DDL_UPDATE, dlow, ROW(a->r), .optional = a->r == 0);
+    WRITE(dlow16, ROW(a->r), OPTIONAL);
     WRITE(dX, ROW(a->d), MAY_BE(G));
     WRITE(df, ROW(a->d), OPTIONAL);
     WRITE(df16, ROW(a->d), OPTIONAL);

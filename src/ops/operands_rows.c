@@ -52,6 +52,7 @@ void describe_project_bwd(struct ddl_op_use *u, const struct project_grad_args *
     READ(y, ROW(a->c), VALUES(GATE));
     READ(dy, ROW(a->c));
     UPDATE(dx, ROW(a->d));
+    WRITE(dx16, ROW(a->d), OPTIONAL);
     UPDATE(dW, MATRIX(a->c, a->d, a->d));
     UPDATE(db, NUMBERS(a->c));
     u->flops = 4 * product(a->N, a->d) * (double)a->c;

@@ -43,6 +43,8 @@ void ref_project_bwd(void *ctx, const struct project_grad_args *a)
             for (size_t j = 0; j < a->c; j++)
                 dx += logit_grad(a, n * a->c + j) * (double)a->W[j * a->d + i];
             a->dx[n * a->d + i] = (float)dx;
+            if (a->dx16)
+                a->dx16[n * a->d + i] = ddl_bf16_round((float)dx);
         }
     }
 }

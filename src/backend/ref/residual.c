@@ -103,27 +103,33 @@ void ref_highway_fwd(void *ctx, const struct highway_args *a)
     }
 }
 
+/* dz of gate j of row n. */
+static float highway_dz(const struct highway_grad_args *a, size_t n, size_t j)
+{
+    double tau = (double)a->tau[n * a->w + j], dtau = 0;
+    for (size_t i = a->w == 1 ? 0 : j; i < (a->w == 1 ? a->d : j + 1); i++) {
+        size_t ni = n * a->d + i;
+        dtau += (double)a->G[ni] * ((double)a->f[ni] - (double)a->X[ni]);
+    }
+    return (float)(dtau * tau * (1 - tau));
+}
+
 void ref_highway_bwd(void *ctx, const struct highway_grad_args *a)
 {
     (void)ctx;
-    for (size_t n = 0; n < a->N; n++) {
-        for (size_t j = 0; j < a->w; j++) {
-            double tau = (double)a->tau[n * a->w + j], dtau = 0;
-            for (size_t i = a->w == 1 ? 0 : j; i < (a->w == 1 ? a->d : j + 1); i++) {
-                size_t ni = n * a->d + i;
-                double g = (double)a->G[ni];
-                dtau += g * ((double)a->f[ni] - (double)a->X[ni]);
-                ref_put(a->df, a->df16, ni, tau * g);
-                a->dX[ni] = (float)((1 - tau) * g);
-            }
-            a->dz[n * a->w + j] = (float)(dtau * tau * (1 - tau));
-        }
-    }
     for (size_t j = 0; j < a->w; j++) {
         double sum = 0;
-        for (size_t n = 0; n < a->N; n++)
-            sum += (double)a->dz[n * a->w + j];
+        for (size_t n = 0; n < a->N; n++) {
+            float dz = highway_dz(a, n, j);
+            ref_put(a->dz, a->dz16, n * a->w + j, (double)dz);
+            sum += (double)dz;
+        }
         a->db[j] += (float)sum;
+    }
+    for (size_t ni = 0; ni < a->N * a->d; ni++) {
+        double tau = (double)a->tau[a->w == 1 ? ni / a->d : ni], g = (double)a->G[ni];
+        ref_put(a->df, a->df16, ni, tau * g);
+        a->dX[ni] = (float)((1 - tau) * g);
     }
 }
 
@@ -134,8 +140,11 @@ void ref_laurel_fwd(void *ctx, const struct laurel_args *a)
     (void)ctx;
     for (size_t ni = 0; ni < a->N * a->d; ni++)
         a->X[ni] = (float)(m0 * (double)a->f[ni] + m1 * (double)a->X[ni]);
-    for (size_t nj = 0; nj < a->N * a->r; nj++)
+    for (size_t nj = 0; nj < a->N * a->r; nj++) {
         a->low[nj] = (float)(m1 * (double)a->low[nj]);
+        if (a->low16)
+            a->low16[nj] = ddl_bf16_round(a->low[nj]);
+    }
 }
 
 void ref_laurel_bwd(void *ctx, const struct laurel_grad_args *a)
@@ -149,11 +158,13 @@ void ref_laurel_bwd(void *ctx, const struct laurel_grad_args *a)
         m0dm0 += 2 * s0 * g * (double)a->f[ni];
         m1dm1 += 2 * s1 * g * (double)a->X[ni];
         ref_put(a->df, a->df16, ni, 2 * s0 * g);
+        if (a->X16)
+            a->X16[ni] = ddl_bf16_round(a->X[ni]);
         a->dX[ni] = (float)(2 * s1 * g);
     }
     for (size_t nj = 0; nj < a->N * a->r; nj++) {
         m1dm1 += (double)a->dlow[nj] * (double)a->low[nj];
-        a->dlow[nj] = (float)(2 * s1 * (double)a->dlow[nj]);
+        ref_put(a->dlow16 ? NULL : a->dlow, a->dlow16, nj, 2 * s1 * (double)a->dlow[nj]);
     }
     a->dmix[0] += (float)(s1 * m0dm0 - s0 * m1dm1);
     a->dmix[1] += (float)(s0 * m1dm1 - s1 * m0dm0);

@@ -19,6 +19,7 @@ static branch_bwd_fn *const branch_bwd[] = { [ATTN] = attention_bwd, [MLP] = mlp
 static struct sublayer sublayer_of(const struct pass *p, struct stream *stream, size_t layer, int sub)
 {
     struct activation df = p->ws->df;
+    int rule = ddl_config_residual(p->config, layer);
     bool rounds = df.bf16 && !(residual_reads(p->config, layer) & RULE_SUMS_DF);
     return (struct sublayer){ .p = p,
                               .stream = stream,
@@ -26,7 +27,8 @@ static struct sublayer sublayer_of(const struct pass *p, struct stream *stream, 
                               .sub = sub,
                               .slots = p->m->params.layer[layer].residual[sub],
                               .acts = &p->ws->layer[layer].sub[sub],
-                              .scratch = p->ws->scratch[ddl_config_residual(p->config, layer)],
+                              .scratch = p->ws->scratch[rule],
+                              .scratch_factor = p->ws->scratch_factor[rule],
                               .force = model_forced(p->m, layer, sub),
                               .df = { .value = rounds ? NULL : df.value, .bf16 = rounds ? df.bf16 : NULL } };
 }
@@ -56,8 +58,7 @@ static void norm_bwd(const struct sublayer *s, const float *x_in)
     int slot = p->m->params.layer[s->layer].ln[s->sub];
     float *dx_in = sublayer_dx_in(s);
     bool in_stream = dx_in == s->stream->dX;
-    bool is_last = in_stream && !residual_rule_of(p->config, s->layer)->input_bwd;
-    s->stream->dX16 = is_last ? p->ws->dX16 : NULL;
+    s->stream->dX16 = in_stream ? p->ws->dX16 : NULL;
     p->ops->rmsnorm_bwd(p->ctx, &(struct rmsnorm_grad_args){ .N = p->N,
                                                              .d = p->config->d_model,
                                                              .x = x_in,

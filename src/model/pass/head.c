@@ -62,7 +62,8 @@ static void logits_fwd(const struct pass *p, struct part part)
 static void logits_bwd(const struct pass *p, struct part part, struct weight E, struct operand dz)
 {
     const struct linear l = product_of(p, part, E);
-    product_bwd(p, &l, normed(p, part), dz, p->ws->dctx + part.row * l.in, part.column > 0);
+    product_bwd(p, &l, normed(p, part), dz, (struct activation){ .value = p->ws->dctx + part.row * l.in },
+                part.column > 0);
 }
 
 /* bfloat16: adds a part's logits to the sums of its rows' losses; the last columns give the losses. */
@@ -93,8 +94,8 @@ static void part_bwd(const struct pass *p, struct part part, struct weight E)
                                                         .top = ws->top + part.row,
                                                         .total = ws->total + part.row,
                                                         .grad_scale = ws->grad_scale,
-                                                        .dz = ws->dy16 });
-    logits_bwd(p, part, E, (struct operand){ .bf16 = ws->dy16 });
+                                                        .dz = ws->dz16 });
+    logits_bwd(p, part, E, (struct operand){ .bf16 = ws->dz16 });
 }
 
 /* float32, and ranks: losses of a part with whole rows; z becomes dz if `grad`. */

@@ -24,3 +24,9 @@ float *layout_rows(const struct layout *l, bool wanted, size_t width)
 {
     return layout_floats(l, wanted, l->N, width);
 }
+
+struct activation layout_factor(const struct layout *l, bool wanted, size_t width)
+{
+    return (struct activation){ .value = layout_rows(l, wanted && !l->bf16, width),
+                                .bf16 = layout_bf16(l, wanted && l->bf16, l->N, width) };
+}

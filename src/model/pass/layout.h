@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "ddl/config.h"
+#include "model/pass/operand.h"
 
 #include <stdint.h>
 
@@ -13,6 +14,7 @@ struct layout {
     const struct ddl_config *config;
     size_t N; /* rows: tokens of a pass */
     bool train;
+    bool bf16; /* products read bfloat16 */
 };
 
 /* (rows, width) numbers; NULL unless `wanted`. Sizes that overflow set arena->overflow. */
@@ -20,5 +22,7 @@ float *layout_floats(const struct layout *l, bool wanted, size_t rows, size_t wi
 uint16_t *layout_bf16(const struct layout *l, bool wanted, size_t rows, size_t width);
 /* (N, width) floats. */
 float *layout_rows(const struct layout *l, bool wanted, size_t width);
+/* (N, width) numbers in the format that products read. */
+struct activation layout_factor(const struct layout *l, bool wanted, size_t width);
 
 #endif

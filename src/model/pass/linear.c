@@ -74,8 +74,8 @@ void product_fwd(const struct pass *p, const struct linear *l, struct operand x,
                                    .C = y });
 }
 
-void product_bwd(const struct pass *p, const struct linear *l, struct operand x, struct operand dy, float *dx,
-                 bool accumulate)
+void product_bwd(const struct pass *p, const struct linear *l, struct operand x, struct operand dy,
+                 struct activation dx, bool accumulate)
 {
     multiply(p, &(struct product){ .trans_a = true,
                                    .M = l->out,
@@ -93,43 +93,40 @@ void product_bwd(const struct pass *p, const struct linear *l, struct operand x,
                                    .A = dy,
                                    .B = l->W.form,
                                    .beta = accumulate ? 1 : 0,
-                                   .C.value = dx });
+                                   .C = dx });
 }
 
-enum side { FORWARD, BACKWARD }; /* where a factor comes from; each has a buffer of the workspace */
-
-/* x (n numbers) in the format that a product with W reads. */
-static struct operand operand_for(const struct pass *p, const struct weight *W, size_t n, struct operand x,
-                                  enum side side)
+/* x in the format that a product with W reads. */
+static struct operand operand_for(const struct weight *W, struct operand x)
 {
-    if (!W->form.bf16)
-        return value_operand(x.value);
-    if (x.bf16)
-        return (struct operand){ .bf16 = x.bf16 };
-    uint16_t *cast = side == FORWARD ? p->ws->x16 : p->ws->dy16;
-    p->ops->cast_bf16(p->ctx, &(struct cast_bf16_args){ n, x.value, cast });
-    return (struct operand){ .bf16 = cast };
+    return W->form.bf16 ? (struct operand){ .bf16 = x.bf16 } : value_operand(x.value);
 }
 
 void linear_fwd(const struct pass *p, size_t in, size_t out, struct operand x, struct weight W, float *y,
                 bool accumulate)
 {
     const struct linear l = { p->N, in, out, 1, W };
-    product_fwd(p, &l, operand_for(p, &W, p->N * in, x, FORWARD), (struct activation){ .value = y },
-                accumulate);
+    product_fwd(p, &l, operand_for(&W, x), (struct activation){ .value = y }, accumulate);
 }
 
 void linear_fwd_rounded(const struct pass *p, size_t in, size_t out, struct operand x, struct weight W,
                         struct activation y)
 {
     const struct linear l = { p->N, in, out, 1, W };
-    product_fwd(p, &l, operand_for(p, &W, p->N * in, x, FORWARD), y, false);
+    product_fwd(p, &l, operand_for(&W, x), y, false);
 }
 
 void linear_bwd(const struct pass *p, size_t in, size_t out, struct operand x, struct operand dy,
                 struct weight W, float *dx, bool accumulate)
 {
     const struct linear l = { p->N, in, out, 1, W };
-    struct operand x_form = operand_for(p, &W, p->N * in, x, FORWARD);
-    product_bwd(p, &l, x_form, operand_for(p, &W, p->N * out, dy, BACKWARD), dx, accumulate);
+    product_bwd(p, &l, operand_for(&W, x), operand_for(&W, dy), (struct activation){ .value = dx },
+                accumulate);
+}
+
+void linear_bwd_rounded(const struct pass *p, size_t in, size_t out, struct operand x, struct operand dy,
+                        struct weight W, struct activation dx)
+{
+    const struct linear l = { p->N, in, out, 1, W };
+    product_bwd(p, &l, operand_for(&W, x), operand_for(&W, dy), dx, false);
 }

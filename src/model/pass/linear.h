@@ -6,8 +6,8 @@
 #include "model/pass/pass.h"
 
 /* Over all rows of the pass: y (N, out) = x (N, in) W (out, in)^T, += where `accumulate`. Backward: W.grad +=
- * dy^T x, then dx = (or +=) dy W; dx may be x. Operands that lack the weight's format are rounded to it
- * first. */
+ * dy^T x, then dx = (or +=) dy W; dx may be x. Operands have the weight's format, or
+ * float32 for 8-bit weights. */
 void linear_fwd(const struct pass *p, size_t in, size_t out, struct operand x, struct weight W, float *y,
                 bool accumulate);
 /* The same with the result in the format of the weight, for an op that reads that. */
@@ -15,6 +15,8 @@ void linear_fwd_rounded(const struct pass *p, size_t in, size_t out, struct oper
                         struct activation y);
 void linear_bwd(const struct pass *p, size_t in, size_t out, struct operand x, struct operand dy,
                 struct weight W, float *dx, bool accumulate);
+void linear_bwd_rounded(const struct pass *p, size_t in, size_t out, struct operand x, struct operand dy,
+                        struct weight W, struct activation dx);
 /* The same, all three products times `scale`, for operands that are in the weight's format already. */
 struct linear {
     size_t N, in, out;
@@ -23,7 +25,7 @@ struct linear {
 };
 void product_fwd(const struct pass *p, const struct linear *l, struct operand x, struct activation y,
                  bool accumulate);
-void product_bwd(const struct pass *p, const struct linear *l, struct operand x, struct operand dy, float *dx,
-                 bool accumulate);
+void product_bwd(const struct pass *p, const struct linear *l, struct operand x, struct operand dy,
+                 struct activation dx, bool accumulate);
 
 #endif

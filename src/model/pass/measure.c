@@ -104,16 +104,9 @@ static void place_residual(const struct layout *l, const struct ddl_workspace *w
         of->next = moves && shared ? ws->between : layout_rows(l, moves, state_width(k));
         if (rule->layout)
             rule->layout(l, of->rule);
+        if (rule->layout_factors)
+            rule->layout_factors(l, of->factor);
     }
-}
-
-/* (N, width) numbers in the format of products, if `there`. */
-static struct activation place_activation(const struct layout *l, const struct ddl_workspace *ws, bool there,
-                                          size_t width)
-{
-    bool bf16 = ws->precision == DDL_PRECISION_BF16;
-    return (struct activation){ .value = layout_rows(l, there && !bf16, width),
-                                .bf16 = layout_bf16(l, there && bf16, l->N, width) };
 }
 
 /* Places the elementwise part of a layer: its own, or (a sublayer's input) the workspace's and the first
@@ -136,10 +129,10 @@ static void place_elementwise(const struct layout *l, const struct ddl_workspace
     }
     if (!none && acts != ws->layer)
         return;
-    acts->qn = place_activation(l, ws, true, a);
-    acts->kn = place_activation(l, ws, true, a);
-    acts->v = place_activation(l, ws, ddl_config_mixes_values(k, none ? (size_t)(acts - ws->layer) : 1), a);
-    acts->s = place_activation(l, ws, true, ddl_config_mlp_size(k));
+    acts->qn = layout_factor(l, true, a);
+    acts->kn = layout_factor(l, true, a);
+    acts->v = layout_factor(l, ddl_config_mixes_values(k, none ? (size_t)(acts - ws->layer) : 1), a);
+    acts->s = layout_factor(l, true, ddl_config_mlp_size(k));
 }
 
 static void place_layer(const struct layout *l, struct ddl_workspace *ws, size_t layer)
@@ -152,10 +145,10 @@ static void place_layer(const struct layout *l, struct ddl_workspace *ws, size_t
     place_elementwise(l, ws, acts);
     if (layer > 0 && ws->options.recompute == DDL_RECOMPUTE_BLOCK)
         return;
-    acts->qkv = place_activation(l, ws, true, 3 * a);
-    acts->y = place_activation(l, ws, true, a);
+    acts->qkv = layout_factor(l, true, 3 * a);
+    acts->y = layout_factor(l, true, a);
     acts->lse = layout_rows(l, l->train, k->n_heads);
-    acts->ug = place_activation(l, ws, true, 2 * ddl_config_mlp_size(k));
+    acts->ug = layout_factor(l, true, 2 * ddl_config_mlp_size(k));
 }
 
 /* Without training a layer uses the memory of the first layer, and that of the first layer of its rule. */
@@ -216,29 +209,23 @@ static bool any_adds_in_place(const struct ddl_config *k)
     return false;
 }
 
-/* Whether a product has an operand that no op writes in bfloat16: a rule's, or the stream's gradient after a
- * rule added to it. */
-static bool any_casts(const struct ddl_config *k)
+/* Whether something multiplies the stream's gradient: F's backward where f is added in place, or a rule. */
+static bool multiplies_dX(const struct ddl_config *k)
 {
-    bool is_changed = false;
-    for (size_t layer = 0; layer < k->n_layers; layer++)
-        is_changed |= residual_rule_of(k, layer)->input_bwd != NULL;
-    return all_reads(k) & RULE_CASTS || (is_changed && any_adds_in_place(k));
+    return all_reads(k) & RULE_MULTIPLIES_DX || any_adds_in_place(k);
 }
 
 static void place_bf16(const struct layout *l, struct ddl_workspace *ws)
 {
     bool bf16 = ws->precision == DDL_PRECISION_BF16, folds = bf16 && !ws->options.ranks;
-    size_t cast = any_casts(l->config) ? larger(l->config->d_model, widest_of_rules(l->config)) : 0;
-    size_t block = ws->logit_rows * l->config->vocab_size, dz = larger(ws->tile, cast);
+    size_t block = ws->logit_rows * l->config->vocab_size, dz = ws->tile;
     if (folds && !ws->tile)
-        dz = larger(block / l->N + (block % l->N != 0), cast);
+        dz = block / l->N + (block % l->N != 0);
     ws->ctx16 = layout_bf16(l, bf16, l->N, l->config->d_model);
     ws->x_in16 =
         layout_bf16(l, bf16 && all_reads(l->config) & RULE_MULTIPLIES_X_IN, l->N, l->config->d_model);
-    ws->x16 = layout_bf16(l, bf16 && cast, l->N, cast);
-    ws->dy16 = layout_bf16(l, bf16 && l->train && dz, l->N, dz);
-    ws->dX16 = layout_bf16(l, bf16 && l->train && any_adds_in_place(l->config), l->N, l->config->d_model);
+    ws->dz16 = layout_bf16(l, bf16 && l->train && dz, l->N, dz);
+    ws->dX16 = layout_bf16(l, bf16 && l->train && multiplies_dX(l->config), l->N, l->config->d_model);
     ws->top = layout_rows(l, folds, 1);
     ws->at_target = layout_rows(l, folds, 1);
     ws->total = folds ? ddl_arena_take(l->arena, l->N, sizeof *ws->total) : NULL;
@@ -259,6 +246,8 @@ static void place_scratch(const struct layout *l, struct ddl_workspace *ws)
     for (int i = 0; i < DDL_RESIDUALS; i++) {
         if (used[i] && residual_rule_at(i)->scratch)
             residual_rule_at(i)->scratch(l, ws->scratch[i]);
+        if (used[i] && residual_rule_at(i)->scratch_factors)
+            residual_rule_at(i)->scratch_factors(l, ws->scratch_factor[i]);
     }
 }
 
@@ -283,7 +272,7 @@ static void place_backward(const struct layout *l, struct ddl_workspace *ws)
     ws->dctx = layout_rows(l, true, d);
     ws->dy = layout_rows(l, true, a);
     ws->ds = layout_rows(l, ws->precision == DDL_PRECISION_BF16, ddl_config_mlp_size(k));
-    ws->dqkv = place_activation(l, ws, true, 3 * a);
+    ws->dqkv = layout_factor(l, true, 3 * a);
     ws->dv0 = layout_rows(l, ddl_config_mixes_values(k, 1), a);
     ws->de = layout_floats(l, c > 1, compress_taps(k), d * c);
     place_scratch(l, ws);
@@ -292,7 +281,11 @@ static void place_backward(const struct layout *l, struct ddl_workspace *ws)
 void workspace_place(struct ddl_workspace *ws, struct ddl_arena *arena, const struct ddl_config *k)
 {
     const struct layout layout = {
-        .arena = arena, .config = k, .N = ws->options.batch * ws->options.tokens, .train = ws->options.train
+        .arena = arena,
+        .config = k,
+        .N = ws->options.batch * ws->options.tokens,
+        .train = ws->options.train,
+        .bf16 = ws->precision == DDL_PRECISION_BF16,
     };
     const struct layout *l = &layout;
     const struct state_form *form = state_form_of(k);
@@ -310,7 +303,7 @@ void workspace_place(struct ddl_workspace *ws, struct ddl_arena *arena, const st
     ws->x_in = layout_rows(l, state_is_read(k), d);
     ws->ctx = layout_rows(l, true, d);
     ws->rstd = layout_rows(l, true, 1);
-    ws->v0 = place_activation(l, ws, ddl_config_mixes_values(k, 1), k->n_heads * k->head_dim);
+    ws->v0 = layout_factor(l, ddl_config_mixes_values(k, 1), k->n_heads * k->head_dim);
     ws->e = layout_floats(l, c > 1, compress_taps(k), d * c);
     ws->logits = layout_floats(l, true, ws->logit_numbers, 1);
     ws->losses = layout_rows(l, true, 1);

@@ -10,7 +10,8 @@
 #include "model/pass/rope.h"
 #include "ops/uploads.h"
 
-enum { RULE_ACTS = 8, RULE_SCRATCH = 8 }; /* activations and scratch of a residual rule, at most */
+/* Of a residual rule, at most: activations and scratch in float32, and factors of products in each. */
+enum { RULE_ACTS = 8, RULE_SCRATCH = 8, RULE_FACTORS = 2 };
 
 /* What a sublayer keeps for backward; (N, ...) each, NULL where the rule does not use it. The memory of what
  * backward recomputes (enum ddl_recompute) is shared by all layers: it holds what was computed last. */
@@ -24,7 +25,8 @@ struct sublayer_acts {
     float *state;  /* (N, d, c) a copy of the state before, of rules with STREAM_SAVED; training only */
     float *next;   /* (N, d, c) for the state after, of rules with STREAM_KEPT; training only */
     float *before; /* (N, d, c) where the last pass found the state, or copied it */
-    float *rule[RULE_ACTS]; /* numbered by the residual rule                         */
+    float *rule[RULE_ACTS];                 /* numbered by the residual rule                         */
+    struct activation factor[RULE_FACTORS]; /* likewise: what only its products read */
 };
 struct layer_acts {
     struct sublayer_acts sub[2];
@@ -63,7 +65,7 @@ struct ddl_workspace {
     double *loss_sum;          /* (1) their sum  */
     int32_t *ranks;            /* (N) of the targets, with options.ranks; else NULL  */
     float *entropies;          /* (N) of the predictions, likewise */
-    uint16_t *x16, *dy16;      /* bfloat16: operands that are cast, if any; the head's dz of a block */
+    uint16_t *dz16;            /* bfloat16: the head's dz of a block */
     float *top, *at_target;    /* (N) each, bfloat16: the loss over blocks of logits; NULL with ranks */
     double *total;             /* (N) */
     /* backward */
@@ -71,7 +73,7 @@ struct ddl_workspace {
     float *dx_in;           /* (N, d); NULL where x_in is X, and this dX */
     float *between;         /* (N, d, c) STREAM_KEPT: the state in the middle of a block, if
                                it is recomputed */
-    uint16_t *dX16;         /* (N, d) dX in bfloat16 where a rule adds f in place: stream.h */
+    uint16_t *dX16;         /* (N, d) dX in bfloat16 where a product reads it: stream.h */
     float *dctx;            /* (N, d) */
     struct activation df;   /* (N, d) where a rule needs it; in bfloat16 alone unless it is summed or the norm
                                of f follows */
@@ -80,13 +82,14 @@ struct ddl_workspace {
     struct activation dqkv; /* (N, 3 H h) */
     float *dv0;             /* (N, H h) gradient of v0; NULL where v0 is */
     float *scratch[DDL_RESIDUALS][RULE_SCRATCH]; /* by rule, numbered by it */
-    float *de;                                   /* (taps, d c) */
-    struct layer_acts *layer;                    /* (n_layers), host memory */
-    struct ddl_uploads uploads;                  /* of tokens, targets and grad_scale */
-    struct ddl_probe *probe;                     /* borrowed; may be NULL   */
-    ddl_grads_final_fn *grads_final;             /* may be NULL             */
-    void *grads_user;                            /* for grads_final         */
-    float *forced;                               /* of the backend: force.c; NULL until F is scaled */
+    struct activation scratch_factor[DDL_RESIDUALS][RULE_FACTORS];
+    float *de;                       /* (taps, d c) */
+    struct layer_acts *layer;        /* (n_layers), host memory */
+    struct ddl_uploads uploads;      /* of tokens, targets and grad_scale */
+    struct ddl_probe *probe;         /* borrowed; may be NULL   */
+    ddl_grads_final_fn *grads_final; /* may be NULL             */
+    void *grads_user;                /* for grads_final         */
+    float *forced;                   /* of the backend: force.c; NULL until F is scaled */
 };
 
 #endif

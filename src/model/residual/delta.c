@@ -14,11 +14,12 @@
 
 /* Parameters, after those of the gate. */
 enum { V_WEIGHT = GATE_SLOTS, V_BIAS, K_PROJ, K_DOWN, K_UP, N_SLOTS };
-/* Activations: (N, d) q, with the k-map f, (N, R, d); (N, r) between k_down and k_up; (N, R, c); (N, R, c).
- */
-enum { Q = GATE_ACTS, LOW, READOUT, TARGET, N_ACTS };
-/* Scratch: their gradients; with the k-map that of q is df. */
-enum { DQ = GATE_SCRATCH, DLOW, DV, N_SCRATCH };
+/* Activations: (N, d) q, with the k-map f, (N, R, d); (N, R, c); (N, R, c). */
+enum { Q = GATE_ACTS, READOUT, TARGET, N_ACTS };
+enum { DV = GATE_SCRATCH, N_SCRATCH }; /* scratch: the gradient of the target */
+/* Factors, v-map: (N, r) between k_down and k_up; scratch: the gradients of q and of LOW. */
+enum { LOW };
+enum { DQ, DLOW };
 _Static_assert((int)N_SLOTS <= RULE_SLOTS && (int)N_ACTS <= RULE_ACTS && (int)N_SCRATCH <= RULE_SCRATCH,
                "the tables of workspace.h and params.h are too small for this rule");
 
@@ -51,9 +52,8 @@ static unsigned reads(const struct ddl_config *config)
 {
     bool target = config->map == DDL_MAP_K && config->v_input == DDL_V_CONTEXT && uses_target(config);
     bool direction = config->map == DDL_MAP_V && config->channels > 1;
-    unsigned v_map = config->map == DDL_MAP_V ? RULE_CASTS | RULE_SUMS_DF : 0;
-    return gate_reads(config) | (target ? RULE_READS_CTX : 0) | (direction ? RULE_MULTIPLIES_X_IN : 0) |
-           v_map;
+    unsigned sums = config->map == DDL_MAP_V ? RULE_SUMS_DF : 0;
+    return gate_reads(config) | (target ? RULE_READS_CTX : 0) | (direction ? RULE_MULTIPLIES_X_IN : 0) | sums;
 }
 
 static void params(struct param_plan *plan, int *slots)
@@ -87,9 +87,7 @@ static void params(struct param_plan *plan, int *slots)
 static void layout(const struct layout *l, float **acts)
 {
     const struct ddl_config *k = l->config;
-    bool v_map = k->map == DDL_MAP_V;
-    acts[Q] = layout_rows(l, v_map, k->d_model);
-    acts[LOW] = layout_rows(l, v_map && k->k_rank, k->k_rank);
+    acts[Q] = layout_rows(l, k->map == DDL_MAP_V, k->d_model);
     gate_layout(l, k->steps, acts);
     acts[READOUT] = layout_rows(l, true, k->steps * k->channels);
     acts[TARGET] = layout_rows(l, true, k->steps * k->channels);
@@ -98,11 +96,21 @@ static void layout(const struct layout *l, float **acts)
 static void scratch(const struct layout *l, float **out)
 {
     const struct ddl_config *k = l->config;
-    bool v_map = k->map == DDL_MAP_V;
-    out[DQ] = layout_rows(l, v_map, k->d_model);
-    out[DLOW] = layout_rows(l, v_map && k->k_rank, k->k_rank);
     gate_scratch(l, k->steps, out);
     out[DV] = layout_rows(l, true, k->steps * k->channels);
+}
+
+static void layout_factors(const struct layout *l, struct activation *factors)
+{
+    const struct ddl_config *k = l->config;
+    factors[LOW] = layout_factor(l, k->map == DDL_MAP_V && k->k_rank, k->k_rank);
+}
+
+static void scratch_factors(const struct layout *l, struct activation *factors)
+{
+    const struct ddl_config *k = l->config;
+    factors[DQ] = layout_factor(l, k->map == DDL_MAP_V, k->d_model);
+    factors[DLOW] = layout_factor(l, k->map == DDL_MAP_V && k->k_rank, k->k_rank);
 }
 
 /* The update of the configuration, or the forced one. */
@@ -119,7 +127,7 @@ static float *direction_of(const struct sublayer *s)
 
 static struct activation direction_grad(const struct sublayer *s)
 {
-    return s->p->config->map == DDL_MAP_V ? (struct activation){ .value = s->scratch[DQ] } : s->df;
+    return s->p->config->map == DDL_MAP_V ? s->scratch_factor[DQ] : s->df;
 }
 
 static struct project_args target_args(const struct sublayer *s, const float *source)
@@ -151,12 +159,13 @@ static void target_fwd(const struct sublayer *s, const float *x_in, const float 
     probe_tensor(p, "target", s->acts->rule[TARGET], width);
 }
 
-/* Adds to dsource, the gradient of what the target was read from. */
-static void target_bwd(const struct sublayer *s, const float *source, float *dsource)
+/* Adds to dsource.value, the gradient of what the target was read from. */
+static void target_bwd(const struct sublayer *s, const float *source, struct activation dsource)
 {
     struct project_args fwd = target_args(s, source);
     struct project_grad_args args =
-        project_grad(s->p, &fwd, s->scratch[DV], dsource, s->slots[V_WEIGHT], s->slots[V_BIAS]);
+        project_grad(s->p, &fwd, s->scratch[DV], dsource.value, s->slots[V_WEIGHT], s->slots[V_BIAS]);
+    args.dx16 = dsource.bf16;
     s->p->ops->project_bwd(s->p->ctx, &args);
     probe_grad(s->p, s->slots[V_WEIGHT]);
     probe_grad(s->p, s->slots[V_BIAS]);
@@ -167,11 +176,12 @@ static void direction_fwd(const struct sublayer *s, struct operand source)
 {
     const struct pass *p = s->p;
     size_t d = p->config->d_model, r = p->config->k_rank;
-    float *q = s->acts->rule[Q], *low = s->acts->rule[LOW];
+    float *q = s->acts->rule[Q];
+    struct activation low = s->acts->factor[LOW];
     if (r) {
-        linear_fwd(p, d, r, source, param_weight(p, s->slots[K_DOWN]), low, false);
-        probe_tensor(p, "low", low, r);
-        linear_fwd(p, r, d, value_operand(low), param_weight(p, s->slots[K_UP]), q, false);
+        linear_fwd_rounded(p, d, r, source, param_weight(p, s->slots[K_DOWN]), low);
+        probe_activation(p, "low", low, p->N, r);
+        linear_fwd(p, r, d, operand_of(low), param_weight(p, s->slots[K_UP]), q, false);
     } else {
         linear_fwd(p, d, d, source, param_weight(p, s->slots[K_PROJ]), q, false);
     }
@@ -183,14 +193,13 @@ static void direction_bwd(const struct sublayer *s, struct operand source, float
 {
     const struct pass *p = s->p;
     size_t d = p->config->d_model, r = p->config->k_rank;
-    float *dlow = s->scratch[DLOW];
-    const struct operand dq = value_operand(s->scratch[DQ]), low = value_operand(s->acts->rule[LOW]);
+    struct activation dlow = s->scratch_factor[DLOW];
+    const struct operand dq = operand_of(s->scratch_factor[DQ]), low = operand_of(s->acts->factor[LOW]);
     if (r) {
-        linear_bwd(p, r, d, low, dq, param_weight_bwd(p, s->slots[K_UP]), dlow, false);
+        linear_bwd_rounded(p, r, d, low, dq, param_weight_bwd(p, s->slots[K_UP]), dlow);
         probe_grad(p, s->slots[K_UP]);
-        probe_tensor(p, "dlow", dlow, r);
-        linear_bwd(p, d, r, source, value_operand(dlow), param_weight_bwd(p, s->slots[K_DOWN]), dsource,
-                   true);
+        probe_activation(p, "dlow", dlow, p->N, r);
+        linear_bwd(p, d, r, source, operand_of(dlow), param_weight_bwd(p, s->slots[K_DOWN]), dsource, true);
         probe_grad(p, s->slots[K_DOWN]);
     } else {
         linear_bwd(p, d, d, source, dq, param_weight_bwd(p, s->slots[K_PROJ]), dsource, true);
@@ -256,9 +265,10 @@ static struct operand write_bwd(const struct sublayer *s)
     if (!uses_f(k))
         return (struct operand){ 0 };
     p->ops->zero(p->ctx, s->df.value, p->N * k->d_model * sizeof *s->df.value);
-    target_bwd(s, s->acts->f, s->df.value);
+    struct activation df = { .value = s->df.value, .bf16 = p->ws->df.bf16 };
+    target_bwd(s, s->acts->f, df);
     probe_tensor(p, "df", s->df.value, k->d_model);
-    return operand_of(s->df);
+    return operand_of(df);
 }
 
 static void context_bwd(const struct sublayer *s, struct operand ctx, float *dctx)
@@ -266,7 +276,7 @@ static void context_bwd(const struct sublayer *s, struct operand ctx, float *dct
     const struct ddl_config *k = s->p->config;
     gate_bwd(s, k->steps, ctx.value, dctx);
     if (k->map == DDL_MAP_K && k->v_input == DDL_V_CONTEXT && uses_target(k))
-        target_bwd(s, ctx.value, dctx);
+        target_bwd(s, ctx.value, (struct activation){ .value = dctx });
     if (k->map == DDL_MAP_V && k->channels == 1)
         direction_bwd(s, ctx, dctx);
     probe_tensor(s->p, "dctx", dctx, k->d_model);
@@ -276,7 +286,7 @@ static void input_bwd(const struct sublayer *s, struct operand x_in, float *dx_i
 {
     const struct ddl_config *k = s->p->config;
     if (k->map == DDL_MAP_K && k->v_input == DDL_V_STREAM && uses_target(k))
-        target_bwd(s, x_in.value, dx_in);
+        target_bwd(s, x_in.value, (struct activation){ .value = dx_in, .bf16 = s->stream->dX16 });
     if (k->map == DDL_MAP_V && k->channels > 1)
         direction_bwd(s, x_in, dx_in);
     probe_tensor(s->p, k->channels > 1 ? "dx_in" : "dX", dx_in, k->d_model);
@@ -406,6 +416,8 @@ const struct residual_rule residual_delta = {
     .params = params,
     .layout = layout,
     .scratch = scratch,
+    .layout_factors = layout_factors,
+    .scratch_factors = scratch_factors,
     .reads = reads,
     .read_fwd = read_stream_fwd,
     .read_bwd = read_stream_bwd,

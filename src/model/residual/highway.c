@@ -12,7 +12,7 @@
 
 enum { WEIGHT, BIAS }; /* its parameters                           */
 enum { TAU };          /* (N, w) kept for backward                 */
-enum { DZ };           /* (N, w) gradient of the sigmoid's argument */
+enum { DZ };           /* a factor: (N, w) gradient of the sigmoid's argument */
 
 static ddl_status check(const struct ddl_config *config, struct ddl_error *err)
 {
@@ -41,7 +41,7 @@ static void params(struct param_plan *plan, int *slots)
 /* One gate per row is computed in float32. */
 static unsigned reads(const struct ddl_config *config)
 {
-    return weights_per_row(config) > 1 ? RULE_CASTS : RULE_READS_CTX;
+    return weights_per_row(config) > 1 ? 0 : RULE_READS_CTX;
 }
 
 static void layout(const struct layout *l, float **acts)
@@ -49,9 +49,10 @@ static void layout(const struct layout *l, float **acts)
     acts[TAU] = layout_rows(l, true, weights_per_row(l->config));
 }
 
-static void scratch(const struct layout *l, float **out)
+static void scratch_factors(const struct layout *l, struct activation *out)
 {
-    out[DZ] = layout_rows(l, true, weights_per_row(l->config));
+    size_t w = weights_per_row(l->config);
+    out[DZ] = w > 1 ? layout_factor(l, true, w) : (struct activation){ .value = layout_rows(l, true, 1) };
 }
 
 static void write_fwd(const struct sublayer *s, struct operand x_in, struct operand ctx)
@@ -74,7 +75,7 @@ static void write_fwd(const struct sublayer *s, struct operand x_in, struct oper
 static struct operand write_bwd(const struct sublayer *s)
 {
     const struct pass *p = s->p;
-    struct activation df = s->df;
+    struct activation df = s->df, dz = s->scratch_factor[DZ];
     size_t d = p->config->d_model, w = weights_per_row(p->config);
     p->ops->highway_bwd(p->ctx, &(struct highway_grad_args){ .N = p->N,
                                                              .d = d,
@@ -86,9 +87,10 @@ static struct operand write_bwd(const struct sublayer *s)
                                                              .dX = s->stream->dX,
                                                              .df = df.value,
                                                              .df16 = df.bf16,
-                                                             .dz = s->scratch[DZ],
+                                                             .dz = dz.value,
+                                                             .dz16 = dz.bf16,
                                                              .db = param_grad(p, s->slots[BIAS]) });
-    probe_tensor(p, "dz", s->scratch[DZ], w);
+    probe_activation(p, "dz", dz, p->N, w);
     probe_grad(p, s->slots[BIAS]);
     probe_activation(p, "df", df, p->N, d);
     probe_tensor(p, "dX", s->stream->dX, d);
@@ -99,7 +101,7 @@ static void context_bwd(const struct sublayer *s, struct operand ctx, float *dct
 {
     const struct pass *p = s->p;
     size_t d = p->config->d_model, w = weights_per_row(p->config);
-    linear_bwd(p, d, w, ctx, value_operand(s->scratch[DZ]), param_weight_bwd(p, s->slots[WEIGHT]), dctx,
+    linear_bwd(p, d, w, ctx, operand_of(s->scratch_factor[DZ]), param_weight_bwd(p, s->slots[WEIGHT]), dctx,
                true);
     probe_grad(p, s->slots[WEIGHT]);
     probe_tensor(p, "dctx", dctx, d);
@@ -168,7 +170,7 @@ const struct residual_rule residual_highway = {
     .ops_bwd = DDL_OP_LIST(DDL_OP_highway_bwd),
     .params = params,
     .layout = layout,
-    .scratch = scratch,
+    .scratch_factors = scratch_factors,
     .reads = reads,
     .read_fwd = read_stream_fwd,
     .read_bwd = read_stream_bwd,

@@ -13,6 +13,9 @@
 enum { MIX, DOWN, UP }; /* its parameters; D and U only with a rank */
 enum { LOW };           /* (N, r) m_1 D X                          */
 enum { DLOW };          /* (N, r) its gradient, then that of D X   */
+/* Factors, in bfloat16 alone: LOW; scratch: the state before (N, d), DLOW after that. */
+enum { LOW_BF16 };
+enum { X_BF16, DLOW_BF16 };
 
 static ddl_status check(const struct ddl_config *config, struct ddl_error *err)
 {
@@ -45,7 +48,7 @@ static void params(struct param_plan *plan, int *slots)
 
 static unsigned reads(const struct ddl_config *config)
 {
-    return config->laurel_rank ? RULE_MULTIPLIES_X_IN | RULE_CASTS : 0;
+    return config->laurel_rank ? RULE_MULTIPLIES_X_IN | RULE_MULTIPLIES_DX : 0;
 }
 
 static void layout(const struct layout *l, float **acts)
@@ -56,6 +59,19 @@ static void layout(const struct layout *l, float **acts)
 static void scratch(const struct layout *l, float **out)
 {
     out[DLOW] = layout_rows(l, l->config->laurel_rank > 0, l->config->laurel_rank);
+}
+
+static void layout_factors(const struct layout *l, struct activation *factors)
+{
+    size_t r = l->config->laurel_rank;
+    factors[LOW_BF16].bf16 = layout_bf16(l, l->bf16 && r, l->N, r);
+}
+
+static void scratch_factors(const struct layout *l, struct activation *factors)
+{
+    size_t r = l->config->laurel_rank;
+    factors[X_BF16].bf16 = layout_bf16(l, l->bf16 && r, l->N, l->config->d_model);
+    factors[DLOW_BF16].bf16 = layout_bf16(l, l->bf16 && r, l->N, r);
 }
 
 /* Whether the mixture is forced to be the identity: X' = X + f. */
@@ -70,6 +86,7 @@ static void write_fwd(const struct sublayer *s, struct operand x_in, struct oper
     bool identity = is_identity(s);
     size_t d = p->config->d_model, r = identity ? 0 : p->config->laurel_rank;
     float *low = s->acts->rule[LOW];
+    uint16_t *low16 = s->acts->factor[LOW_BF16].bf16;
     (void)ctx;
     if (r)
         linear_fwd(p, d, r, x_in, param_weight(p, s->slots[DOWN]), low, false);
@@ -79,33 +96,39 @@ static void write_fwd(const struct sublayer *s, struct operand x_in, struct oper
                                                       .f = s->acts->f,
                                                       .mix = identity ? NULL : param_value(p, s->slots[MIX]),
                                                       .low = low,
+                                                      .low16 = r ? low16 : NULL,
                                                       .X = s->stream->X });
     if (!r)
         return;
     probe_tensor(p, "low", low, r);
-    linear_fwd(p, r, d, value_operand(low), param_weight(p, s->slots[UP]), s->stream->X, true);
+    linear_fwd(p, r, d, (struct operand){ .value = low, .bf16 = low16 }, param_weight(p, s->slots[UP]),
+               s->stream->X, true);
 }
 
 static struct operand write_bwd(const struct sublayer *s)
 {
     const struct pass *p = s->p;
     struct activation df = s->df;
+    uint16_t *X16 = s->scratch_factor[X_BF16].bf16, *dlow16 = s->scratch_factor[DLOW_BF16].bf16;
     size_t d = p->config->d_model, r = p->config->laurel_rank;
     float *low = s->acts->rule[LOW], *dlow = s->scratch[DLOW], *dX = s->stream->dX;
     if (r) {
-        linear_bwd(p, r, d, value_operand(low), value_operand(dX), param_weight_bwd(p, s->slots[UP]), dlow,
-                   false);
+        const struct operand x = { .value = low, .bf16 = s->acts->factor[LOW_BF16].bf16 };
+        const struct operand G = { .value = dX, .bf16 = s->stream->dX16 };
+        linear_bwd(p, r, d, x, G, param_weight_bwd(p, s->slots[UP]), dlow, false);
         probe_grad(p, s->slots[UP]);
     }
     p->ops->laurel_bwd(p->ctx, &(struct laurel_grad_args){ .N = p->N,
                                                            .d = d,
                                                            .r = r,
                                                            .X = s->stream->X,
+                                                           .X16 = X16,
                                                            .f = s->acts->f,
                                                            .mix = param_value(p, s->slots[MIX]),
                                                            .low = low,
                                                            .G = dX,
                                                            .dlow = dlow,
+                                                           .dlow16 = dlow16,
                                                            .dX = dX,
                                                            .df = df.value,
                                                            .df16 = df.bf16,
@@ -113,9 +136,10 @@ static struct operand write_bwd(const struct sublayer *s)
     probe_grad(p, s->slots[MIX]);
     probe_activation(p, "df", df, p->N, d);
     if (r) {
-        probe_tensor(p, "dlow", dlow, r);
-        linear_bwd(p, d, r, value_operand(s->stream->X), value_operand(dlow),
-                   param_weight_bwd(p, s->slots[DOWN]), dX, true);
+        const struct activation dDX = { .value = dlow16 ? NULL : dlow, .bf16 = dlow16 };
+        const struct operand X = { .value = s->stream->X, .bf16 = X16 };
+        probe_activation(p, "dlow", dDX, p->N, r);
+        linear_bwd(p, d, r, X, operand_of(dDX), param_weight_bwd(p, s->slots[DOWN]), dX, true);
         probe_grad(p, s->slots[DOWN]);
     }
     probe_tensor(p, "dX", dX, d);
@@ -181,6 +205,8 @@ const struct residual_rule residual_laurel = {
     .params = params,
     .layout = layout,
     .scratch = scratch,
+    .layout_factors = layout_factors,
+    .scratch_factors = scratch_factors,
     .reads = reads,
     .read_fwd = read_stream_fwd,
     .read_bwd = read_stream_bwd,

@@ -31,11 +31,12 @@ struct sublayer {
     const struct pass *p;
     struct stream *stream;
     size_t layer;
-    int sub;                          /* ATTN or MLP                                              */
-    const int *slots;                 /* (RULE_SLOTS) parameters of the rule, as `params` set them  */
-    const struct sublayer_acts *acts; /* acts->rule: as `layout` set them                         */
-    float *const *scratch;            /* (RULE_SCRATCH) as `scratch` set them; training only       */
-    const struct ddl_force *force;    /* what is forced in it; NULL: nothing                      */
+    int sub;                                 /* ATTN or MLP                                              */
+    const int *slots;                        /* (RULE_SLOTS) parameters of the rule, as `params` set them  */
+    const struct sublayer_acts *acts;        /* acts->rule: as `layout` set them                         */
+    float *const *scratch;                   /* (RULE_SCRATCH) as `scratch` set them; training only       */
+    const struct activation *scratch_factor; /* (RULE_FACTORS) as `scratch_factors` set them       */
+    const struct ddl_force *force;           /* what is forced in it; NULL: nothing                      */
     /* Where write_bwd writes df: in the format that F's backward multiplies, or with RULE_SUMS_DF in float32.
      */
     struct activation df;
@@ -45,7 +46,7 @@ struct sublayer {
 enum {
     RULE_READS_CTX = 1,       /* ctx in float32: gates and targets do */
     RULE_MULTIPLIES_X_IN = 2, /* x_in in bfloat16, for products       */
-    RULE_CASTS = 4,           /* other operands of its products in float32, which are cast */
+    RULE_MULTIPLIES_DX = 4,   /* the stream's gradient in bfloat16, likewise */
     RULE_SUMS_DF = 8,         /* df in float32: several terms are summed, or the norm of f follows */
 };
 
@@ -79,6 +80,9 @@ struct residual_rule {
     /* Places what backward works in, in addition to the workspace's df, shared by all sublayers of the rule:
      * scratch (RULE_SCRATCH). */
     void (*scratch)(const struct layout *l, float **scratch);
+    /* The same of what its products read and nothing else does (layout_factor): (RULE_FACTORS) each. */
+    void (*layout_factors)(const struct layout *l, struct activation *factors);
+    void (*scratch_factors)(const struct layout *l, struct activation *factors);
 
     /* The constants above that apply; NULL: none. */
     unsigned (*reads)(const struct ddl_config *config);

@@ -1,3 +1,4 @@
+#include "backend/cpu/kernels/bf16.h"
 #include "backend/cpu/kernels/kernels.h"
 #include "backend/cpu/kernels/vec.h"
 #include "backend/cpu/kernels/vmath.h"
@@ -35,5 +36,7 @@ void DDL_KERNEL(project_bwd)(const void *args, size_t lo, size_t hi, float *scra
                 dW_j[i] += dz * x[i];
             }
         }
+        if (a->dx16)
+            round_row(a->d, dx, a->dx16 + n * a->d);
     }
 }

@@ -160,14 +160,15 @@ INLINE float highway_row_bwd(const struct highway_grad_args *a, size_t n, const 
 }
 
 /* One tau for each feature of the row. */
-INLINE void highway_features_bwd(const struct highway_grad_args *a, size_t n, float *db, const bool bf16)
+INLINE void highway_features_bwd(const struct highway_grad_args *a, size_t n, float *db, const bool bf16,
+                                 const bool dz_bf16)
 {
     const float *X = a->X + n * a->d, *f = a->f + n * a->d, *G = a->G + n * a->d, *tau = a->tau + n * a->d;
-    float *dX = a->dX + n * a->d, *dz = a->dz + n * a->d;
+    float *dX = a->dX + n * a->d;
 #pragma omp simd
     for (size_t i = 0; i < a->d; i++) {
         float g = G[i], t = tau[i], z = g * (f[i] - X[i]) * t * (1 - t);
-        dz[i] = z;
+        set(a->dz, a->dz16, n * a->d + i, z, dz_bf16);
         db[i] += z;
         set(a->df, a->df16, n * a->d + i, t * g, bf16);
         dX[i] = (1 - t) * g;
@@ -175,14 +176,15 @@ INLINE void highway_features_bwd(const struct highway_grad_args *a, size_t n, fl
 }
 
 INLINE void highway_rows_bwd(const struct highway_grad_args *a, size_t lo, size_t hi, float *scratch,
-                             const bool bf16)
+                             const bool bf16, const bool dz_bf16)
 {
     for (size_t n = lo; n < hi; n++) {
         if (a->w == 1) {
-            a->dz[n] = highway_row_bwd(a, n, bf16);
-            scratch[0] += a->dz[n];
+            float dz = highway_row_bwd(a, n, bf16);
+            set(a->dz, a->dz16, n, dz, dz_bf16);
+            scratch[0] += dz;
         } else {
-            highway_features_bwd(a, n, scratch, bf16);
+            highway_features_bwd(a, n, scratch, bf16, dz_bf16);
         }
     }
 }
@@ -190,10 +192,14 @@ INLINE void highway_rows_bwd(const struct highway_grad_args *a, size_t lo, size_
 void DDL_KERNEL(highway_bwd)(const void *args, size_t lo, size_t hi, float *scratch)
 {
     const struct highway_grad_args *a = args;
-    if (a->df16)
-        highway_rows_bwd(a, lo, hi, scratch, true);
+    if (a->df16 && a->dz16)
+        highway_rows_bwd(a, lo, hi, scratch, true, true);
+    else if (a->df16)
+        highway_rows_bwd(a, lo, hi, scratch, true, false);
+    else if (a->dz16)
+        highway_rows_bwd(a, lo, hi, scratch, false, true);
     else
-        highway_rows_bwd(a, lo, hi, scratch, false);
+        highway_rows_bwd(a, lo, hi, scratch, false, false);
 }
 
 /* m = 2 softmax(mix). */
@@ -219,6 +225,8 @@ void DDL_KERNEL(laurel_fwd)(const void *args, size_t lo, size_t hi, float *scrat
             X[i] = m0 * f[i] + m1 * X[i];
         for (size_t j = 0; j < a->r; j++)
             a->low[n * a->r + j] *= m1;
+        if (a->low16)
+            round_row(a->r, a->low + n * a->r, a->low16 + n * a->r);
     }
 }
 
@@ -255,8 +263,14 @@ void DDL_KERNEL(laurel_bwd)(const void *args, size_t lo, size_t hi, float *scrat
             laurel_row_bwd(a, n * a->d, m, dm, false);
         if (a->r)
             dm[1] += (double)dot(a->r, a->dlow + low, a->low + low);
-        for (size_t j = 0; j < a->r; j++)
-            a->dlow[low + j] *= m[1];
+        if (a->X16)
+            round_row(a->d, a->X + n * a->d, a->X16 + n * a->d);
+        for (size_t j = low; j < low + a->r; j++) {
+            if (a->dlow16)
+                a->dlow16[j] = ddl_bf16_round(a->dlow[j] * m[1]);
+            else
+                a->dlow[j] *= m[1];
+        }
     }
     scratch[0] += (float)dm[0];
     scratch[1] += (float)dm[1];

@@ -16,6 +16,15 @@ __device__ inline void put_row4(float *y, uint16_t *y16, size_t row, size_t i, s
         store_row4_bf16(y16 + row, i, d, fast, v);
 }
 
+/* The same of number i of each. */
+__device__ inline void put(float *y, uint16_t *y16, size_t i, float v)
+{
+    if (y)
+        y[i] = v;
+    if (y16)
+        y16[i] = bf16_of(v);
+}
+
 /* The part of a matrix of `width` columns that a block sums: the columns from `column` on that its threads
  * have, and the rows first, first + step, ... The grid is a multiple of the blocks that a row takes. */
 struct column_block {

@@ -28,7 +28,7 @@ KERNEL(project_bwd, 128, struct cuda_project_grad)
     const column_block block(op.d);
     const size_t d = op.d, i = block.column;
     const unsigned c = static_cast<unsigned>(op.c);
-    const bool fast = d % 4 == 0 && aligned16(op.x, op.W, op.dx);
+    const bool fast = d % 4 == 0 && aligned16(op.x, op.W, op.dx) && aligned8(op.dx16);
     float *partial = a.partial + block.first * (c * d + c);
     if (i >= d)
         return;
@@ -53,6 +53,8 @@ KERNEL(project_bwd, 128, struct cuda_project_grad)
                 db[p] += dz;
             }
             store_row4(op.dx + n * d, i, d, fast, dx);
+            if (op.dx16 && first + PRODUCT_OUTPUTS >= c)
+                store_row4_bf16(op.dx16 + n * d, i, d, fast, dx);
         }
 #pragma unroll
         for (unsigned p = 0; p < PRODUCT_OUTPUTS; p++) {

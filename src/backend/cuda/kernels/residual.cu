@@ -209,7 +209,7 @@ KERNEL(highway_bwd, 128, struct cuda_highway_grad)
     const column_block block(op.d);
     const size_t d = op.d, i = block.column;
     const bool fast = d % 4 == 0 && aligned16(op.X, op.f, op.tau, op.G) && aligned16(op.dX, op.df, op.dz) &&
-                      aligned8(op.df16);
+                      aligned8(op.df16) && aligned8(op.dz16);
     float4 sum = make_float4(0, 0, 0, 0);
     if (i >= d)
         return;
@@ -219,7 +219,7 @@ KERNEL(highway_bwd, 128, struct cuda_highway_grad)
         const float4 change =
             fma4(splat4(-1), load_row4(op.X + row, i, d, fast), load_row4(op.f + row, i, d, fast));
         const float4 dz = multiply4(multiply4(g, change), multiply4(tau, one_minus4(tau)));
-        store_row4(op.dz + row, i, d, fast, dz);
+        put_row4(op.dz, op.dz16, row, i, d, fast, dz);
         put_row4(op.df, op.df16, row, i, d, fast, multiply4(tau, g));
         store_row4(op.dX + row, i, d, fast, multiply4(one_minus4(tau), g));
         sum = add4(sum, dz);
@@ -251,7 +251,7 @@ KERNEL(highway_one_bwd, 128, struct cuda_highway_grad)
         const float dz = block_sum(dtau, sums) * tau * (1 - tau);
         total += dz;
         if (threadIdx.x == 0)
-            op.dz[n] = dz;
+            put(op.dz, op.dz16, n, dz);
     }
     if (threadIdx.x == 0)
         a.partial[blockIdx.x] = total;
@@ -281,8 +281,12 @@ KERNEL(laurel_fwd, 128, struct laurel_args)
             const float4 kept = scale4(load_row4(X, i, a.d, fast), m.m1);
             store_row4(X, i, a.d, fast, fma4(splat4(m.m0), load_row4(f, i, a.d, fast), kept));
         }
-        for (size_t j = threadIdx.x; j < a.r; j += blockDim.x)
-            a.low[n * a.r + j] *= m.m1;
+        for (size_t j = threadIdx.x; j < a.r; j += blockDim.x) {
+            const float low = a.low[n * a.r + j] * m.m1;
+            a.low[n * a.r + j] = low;
+            if (a.low16)
+                a.low16[n * a.r + j] = bf16_of(low);
+        }
     }
 }
 
@@ -292,23 +296,25 @@ KERNEL(laurel_bwd, 128, struct cuda_laurel_grad)
     SHARED(float, sums, WARPS);
     const struct laurel_grad_args &op = a.op;
     const size_t d = op.d;
-    const bool fast =
-        d % 4 == 0 && aligned16(op.X, op.f, op.G) && aligned16(op.dX, op.df) && aligned8(op.df16);
+    const bool fast = d % 4 == 0 && aligned16(op.X, op.f, op.G) && aligned16(op.dX, op.df) &&
+                      aligned8(op.df16) && aligned8(op.X16);
     const mixture m = mixture_of(op.mix);
     float of_f = 0, of_X = 0, of_low = 0;
     for (size_t n = blockIdx.x; n < op.N; n += gridDim.x) {
         const size_t row = n * d;
         EACH_FOUR(i, d)
         {
-            const float4 g = load_row4(op.G + row, i, d, fast);
+            const float4 g = load_row4(op.G + row, i, d, fast), X = load_row4(op.X + row, i, d, fast);
             of_f += dot4(g, load_row4(op.f + row, i, d, fast));
-            of_X += dot4(g, load_row4(op.X + row, i, d, fast));
+            of_X += dot4(g, X);
+            if (op.X16)
+                store_row4_bf16(op.X16 + row, i, d, fast, X);
             put_row4(op.df, op.df16, row, i, d, fast, scale4(g, m.m0));
             store_row4(op.dX + row, i, d, fast, scale4(g, m.m1));
         }
         for (size_t j = n * op.r + threadIdx.x; j < (n + 1) * op.r; j += blockDim.x) {
             of_low += op.dlow[j] * op.low[j];
-            op.dlow[j] *= m.m1;
+            put(op.dlow16 ? nullptr : op.dlow, op.dlow16, j, op.dlow[j] * m.m1);
         }
     }
     const float m0dm0 = m.m0 * block_sum(of_f, sums);
