@@ -38,9 +38,9 @@ DDL_API ddl_status ddl_engine_create(ddl_engine **out, ddl_model *model, const d
 DDL_API void ddl_engine_free(ddl_engine *engine); /* `engine` after its generations; NULL is allowed */
 /* Bytes of memory that an engine allocates for a model of this config and precision with these options,
  * without creating it, for 64 rows where options->rows is 0; the backend's own scratch is not included.
- * SIZE_MAX: out of range. */
+ * SIZE_MAX: out of range. `backend` as for ddl_workspace_bytes. */
 DDL_API size_t ddl_engine_bytes(const struct ddl_config *config, enum ddl_precision precision,
-                                const struct ddl_engine_options *options);
+                                const struct ddl_engine_options *options, const ddl_backend *backend);
 DDL_API size_t ddl_engine_running(const ddl_engine *engine); /* requests of `engine` that have not ended */
 
 /* A token and the natural logarithm of its probability. */

@@ -51,9 +51,10 @@ DDL_API ddl_status ddl_generate(const struct ddl_generate_request *request,
                                 struct ddl_generate_result *results, struct ddl_error *err);
 /* Bytes that ddl_generate allocates with the settings `generate` for a prompt of `prompt` tokens (limited to
  * the context), with a model of this config and precision; text and the backend's scratch are not included.
- * SIZE_MAX: out of range. */
+ * SIZE_MAX: out of range. `backend` as for ddl_workspace_bytes. */
 DDL_API size_t ddl_generate_bytes(const struct ddl_config *config, enum ddl_precision precision,
-                                  const struct ddl_generate_config *generate, size_t prompt);
+                                  const struct ddl_generate_config *generate, size_t prompt,
+                                  const ddl_backend *backend);
 
 #ifdef __cplusplus
 }

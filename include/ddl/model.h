@@ -162,10 +162,10 @@ DDL_API ddl_status ddl_workspace_create(ddl_workspace **out, const ddl_model *mo
                                         const struct ddl_workspace_options *options, struct ddl_error *err);
 DDL_API void ddl_workspace_free(ddl_workspace *ws); /* NULL is allowed */
 /* Bytes that a workspace for a model of this config and precision takes on the backend (options as above),
- * without making it; SIZE_MAX where that does not fit. A device with memory of its own has larger blocks of
- * logits: up to 800 MB more. */
+ * without making it; SIZE_MAX where that does not fit. `backend` determines how large blocks of logits are,
+ * up to 800 MB on a device; NULL: a CPU with bfloat16 instructions. */
 DDL_API size_t ddl_workspace_bytes(const struct ddl_config *config, enum ddl_precision precision,
-                                   const struct ddl_workspace_options *options);
+                                   const struct ddl_workspace_options *options, const ddl_backend *backend);
 
 /* tokens, targets: (B, T) host memory; a target of -1 is ignored. A token or target outside the vocabulary is
  * DDL_E_USAGE. Targets may be NULL where no loss is wanted. */

@@ -62,9 +62,9 @@ DDL_API ddl_status ddl_session_create(ddl_session **out, ddl_model *model,
 DDL_API void ddl_session_free(ddl_session *session); /* NULL is allowed */
 /* Bytes of backend memory that a session allocates for a model of this config and precision with these
  * options, without creating it; the backend's own scratch is not included. SIZE_MAX for sizes that
- * ddl_session_create rejects. */
+ * ddl_session_create rejects. `backend` as for ddl_workspace_bytes. */
 DDL_API size_t ddl_session_bytes(const struct ddl_config *config, enum ddl_precision precision,
-                                 const struct ddl_session_options *options);
+                                 const struct ddl_session_options *options, const ddl_backend *backend);
 
 DDL_API size_t ddl_session_slots(const ddl_session *session);    /* as created */
 DDL_API size_t ddl_session_capacity(const ddl_session *session); /* of each slot, in tokens */

@@ -133,8 +133,10 @@ DDL_API ddl_status ddl_task_score(const ddl_task *task, ddl_model *model, const 
 DDL_API ddl_status ddl_task_check(const ddl_task *task, const struct ddl_config *config,
                                   struct ddl_error *err);
 /* Bytes of backend memory that ddl_task_score uses for a model of this config and precision, where no
- * document's requests need more than 4096 tokens; SIZE_MAX for configs that cannot be used. */
-DDL_API size_t ddl_task_score_bytes(const struct ddl_config *config, enum ddl_precision precision);
+ * document's requests need more than 4096 tokens; SIZE_MAX for configs that cannot be used. `backend`
+ * as for ddl_workspace_bytes. */
+DDL_API size_t ddl_task_score_bytes(const struct ddl_config *config, enum ddl_precision precision,
+                                    const ddl_backend *backend);
 
 /* A value with its standard error. */
 struct ddl_task_value {

@@ -80,12 +80,12 @@ static bool too_many_slots(const struct ddl_engine_options *o)
 }
 
 size_t ddl_engine_bytes(const struct ddl_config *config, enum ddl_precision precision,
-                        const struct ddl_engine_options *options)
+                        const struct ddl_engine_options *options, const ddl_backend *backend)
 {
     const struct ddl_session_options session = session_options(options);
     if (too_many_slots(options))
         return SIZE_MAX;
-    size_t bytes = ddl_session_bytes(config, precision, &session), logits, ids;
+    size_t bytes = ddl_session_bytes(config, precision, &session, backend), logits, ids;
     bool fits = bytes < SIZE_MAX && options->slots > 0 &&
                 ddl_size_mul(rows_of(options) + 2, config->vocab_size * sizeof(float), &logits) &&
                 ddl_size_mul(session.slots, options->tokens * sizeof(int32_t), &ids) &&

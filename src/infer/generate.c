@@ -82,13 +82,14 @@ static struct ddl_session_options session_options(const struct ddl_generate_conf
 }
 
 size_t ddl_generate_bytes(const struct ddl_config *config, enum ddl_precision precision,
-                          const struct ddl_generate_config *generate, size_t prompt)
+                          const struct ddl_generate_config *generate, size_t prompt,
+                          const ddl_backend *backend)
 {
     size_t context = config->block_size, logits, heap = config->vocab_size * sizeof(int32_t);
     if (prompt < 1 || prompt > context)
         prompt = prompt < 1 ? 1 : context;
     const struct ddl_session_options options = session_options(generate, prompt, context - prompt + 1);
-    size_t bytes = ddl_session_bytes(config, precision, &options);
+    size_t bytes = ddl_session_bytes(config, precision, &options, backend);
     size_t row = config->vocab_size;
     bool fits = bytes < SIZE_MAX &&
                 ddl_size_mul(generate->n, row * sizeof(float) + generation_bytes(&generate->sampling, row),

@@ -83,14 +83,14 @@ static ddl_status complete(struct ddl_session_options *o, const struct ddl_confi
 }
 
 size_t ddl_session_bytes(const struct ddl_config *config, enum ddl_precision precision,
-                         const struct ddl_session_options *options)
+                         const struct ddl_session_options *options, const ddl_backend *backend)
 {
     struct ddl_session_options o = *options;
     if (ddl_config_check(config, NULL) || complete(&o, config, NULL))
         return SIZE_MAX;
     const struct ddl_workspace_options workspace = workspace_options(&o);
     const struct ddl_cache_options cache = cache_options(&o, precision);
-    size_t bytes = ddl_workspace_total_bytes(config, precision, &workspace);
+    size_t bytes = ddl_workspace_total_bytes(config, precision, &workspace, backend);
     size_t more = ddl_cache_bytes(config, &cache);
     return bytes != SIZE_MAX && more != SIZE_MAX && ddl_size_add(bytes, more, &bytes) ? bytes : SIZE_MAX;
 }

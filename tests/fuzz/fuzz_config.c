@@ -32,7 +32,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         free(rows);
     (void)ddl_config_preset_name(&config);
     (void)ddl_workspace_bytes(&config, DDL_PRECISION_F32,
-                              &(struct ddl_workspace_options){ .batch = 3, .tokens = 5, .train = true });
+                              &(struct ddl_workspace_options){ .batch = 3, .tokens = 5, .train = true },
+                              NULL);
     FUZZ_CHECK(ddl_config_save(&config, fuzz_path("config.json"), &err) == DDL_OK);
     /* Settings not in config.json come from the tensors, which may belong to another model here. */
     if (fuzz_ok(ddl_config_load(&again, fuzz_folder(), warn, &warnings, &err), &err))

@@ -474,7 +474,7 @@ static void refusals(void **state)
     const struct ddl_engine_options many = { .slots = 2, .cached = SIZE_MAX, .tokens = CONTEXT };
     assert_int_equal(ddl_engine_create(&none, model, tokenizer, &many, &err), DDL_E_USAGE);
     assert_says(&err, "engine: slots and cached: expected at most ");
-    assert_true(ddl_engine_bytes(ddl_model_config(model), DDL_PRECISION_F32, &many) == SIZE_MAX);
+    assert_true(ddl_engine_bytes(ddl_model_config(model), DDL_PRECISION_F32, &many, NULL) == SIZE_MAX);
     engine = engine_of(model, 1, 1);
     assert_int_equal(ddl_engine_add(engine, &request, &generation, &err), DDL_E_USAGE);
     assert_says(&err, "prompt: token 2: expected 0 to ");

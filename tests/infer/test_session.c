@@ -699,7 +699,7 @@ static void misuse(void **state)
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         assert_int_equal(ddl_session_create(&none, model, &sizes[i], &err), DDL_E_USAGE);
         assert_null(none);
-        assert_true(ddl_session_bytes(&config, DDL_PRECISION_F32, &sizes[i]) == SIZE_MAX);
+        assert_true(ddl_session_bytes(&config, DDL_PRECISION_F32, &sizes[i], NULL) == SIZE_MAX);
     }
     ddl_session_free(NULL);
     ddl_model_free(model);
@@ -741,11 +741,11 @@ static void memory_is_known_beforehand(void **state)
         struct ddl_error err;
         count.bytes = 0;
         assert_ok(ddl_session_create(&session, model, &sizes[i % 4], &err), err);
-        assert_int_equal(count.bytes, ddl_session_bytes(&config, precision, &sizes[i % 4]));
+        assert_int_equal(count.bytes, ddl_session_bytes(&config, precision, &sizes[i % 4], backend));
         int32_t one = 1;
         assert_ok(ddl_session_step(session, 1, &(size_t){ 0 }, &one, NULL, &err), err);
         assert_ok(ddl_session_fork(session, 0, sizes[i % 4].slots - 1, &err), err);
-        assert_int_equal(count.bytes, ddl_session_bytes(&config, precision, &sizes[i % 4]));
+        assert_int_equal(count.bytes, ddl_session_bytes(&config, precision, &sizes[i % 4], backend));
         ddl_session_free(session);
         ddl_model_free(model);
         ddl_backend_free(backend);

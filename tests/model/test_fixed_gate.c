@@ -293,8 +293,8 @@ static void gates_are_no_work(void **state)
     assert_true(ddl_config_flops_per_token(&k, 9, false) - ddl_config_flops_per_token(&fixed, 9, false) ==
                 sublayers * 2 * (d * g + g));
     const struct ddl_workspace_options options = { .batch = 1, .tokens = 8, .train = true };
-    assert_true(ddl_workspace_bytes(&fixed, DDL_PRECISION_F32, &options) <
-                ddl_workspace_bytes(&k, DDL_PRECISION_F32, &options));
+    assert_true(ddl_workspace_bytes(&fixed, DDL_PRECISION_F32, &options, NULL) <
+                ddl_workspace_bytes(&k, DDL_PRECISION_F32, &options, NULL));
 }
 
 static void models_keep_it_in_files(void **state)

@@ -341,10 +341,10 @@ static void refused_choices(void **state)
         assert_int_equal(ddl_workspace_create(&ws, model, &options, &err), DDL_E_USAGE);
         assert_null(ws);
         assert_says(&err, "recompute");
-        assert_true(ddl_workspace_bytes(&config, DDL_PRECISION_F32, &options) == SIZE_MAX);
+        assert_true(ddl_workspace_bytes(&config, DDL_PRECISION_F32, &options, backend) == SIZE_MAX);
         assert_int_equal(ddl_session_create(&session, model, &decoding, &err), DDL_E_USAGE);
         assert_null(session);
-        assert_true(ddl_session_bytes(&config, DDL_PRECISION_F32, &decoding) == SIZE_MAX);
+        assert_true(ddl_session_bytes(&config, DDL_PRECISION_F32, &decoding, backend) == SIZE_MAX);
         assert_says(&err, "cache");
     }
     ddl_model_free(model);

@@ -137,6 +137,15 @@ PROPERTY(golden_models_agree)
 enum { BLOCKS_B = 2, BLOCKS_T = 35, BLOCKS_N = BLOCKS_B * BLOCKS_T }; /* three blocks of up to 32 rows */
 static size_t vocabulary;
 
+static const struct ddl_ops *counted;
+static size_t allocated; /* bytes of backend memory */
+
+static void *counted_alloc(void *ctx, size_t bytes)
+{
+    allocated += bytes;
+    return counted->alloc(ctx, bytes);
+}
+
 static size_t forty_rows(void *ctx)
 {
     (void)ctx;
@@ -154,6 +163,8 @@ static void logits_come_in_blocks_of_the_backend(ddl_backend *backend)
     struct ddl_config k = small_config("ddl-cc");
     k.block_size = BLOCKS_T;
     ops.logit_block = forty_rows;
+    ops.alloc = counted_alloc;
+    counted = backend->ops;
     with_blocks.ops = &ops;
     vocabulary = k.vocab_size;
     for (uint64_t i = 0; i < BLOCKS_N; i++) {
@@ -174,7 +185,10 @@ static void logits_come_in_blocks_of_the_backend(ddl_backend *backend)
             grads[i] = gradients_of(model[i], &batch, DDL_RECOMPUTE_ELEMENTWISE, &loss[i]);
         }
         const struct ddl_workspace_options options = { .batch = BLOCKS_B, .tokens = BLOCKS_T, .train = true };
+        allocated = 0;
         assert_ok(ddl_workspace_create(&ws, model[1], &options, &err), err);
+        assert_int_equal(
+            allocated, ddl_workspace_total_bytes(&k, (enum ddl_precision)precision, &options, &with_blocks));
         assert_int_equal(ws->logit_rows, 32);
         assert_int_equal(ws->tile, 0);
         ddl_workspace_free(ws);
@@ -200,7 +214,8 @@ static size_t bytes_of(const struct ddl_config *config, int precision, int recom
     size_t bytes = ddl_workspace_bytes(
         config, (enum ddl_precision)precision,
         &(struct ddl_workspace_options){
-            .batch = 1, .tokens = tokens, .train = true, .recompute = (enum ddl_recompute)recompute });
+            .batch = 1, .tokens = tokens, .train = true, .recompute = (enum ddl_recompute)recompute },
+        NULL);
     assert_true(bytes < SIZE_MAX);
     return bytes;
 }
@@ -263,7 +278,7 @@ static void bf16_halves_what_products_read(void **state)
         struct ddl_error err;
         assert_ok(ddl_config_set_size(&k, "small", &err), err);
         assert_ok(ddl_config_set_preset(&k, rows[i].preset, &err), err);
-        double now = (double)ddl_workspace_bytes(&k, DDL_PRECISION_BF16, &options) / (1 << 20);
+        double now = (double)ddl_workspace_bytes(&k, DDL_PRECISION_BF16, &options, NULL) / (1 << 20);
         print_message("%s: %.3f of %.1f MiB\n", rows[i].preset, now / rows[i].before, rows[i].before);
         assert_true(now <= 0.65 * rows[i].before);
     }
@@ -299,7 +314,8 @@ static void a_pass_forward_keeps_nothing(void **state)
     for (int r = 0; r < DDL_RECOMPUTES; r++) {
         bytes[r] = ddl_workspace_bytes(
             &k, DDL_PRECISION_F32,
-            &(struct ddl_workspace_options){ .batch = 2, .tokens = 8, .recompute = (enum ddl_recompute)r });
+            &(struct ddl_workspace_options){ .batch = 2, .tokens = 8, .recompute = (enum ddl_recompute)r },
+            NULL);
         assert_int_equal(bytes[r], bytes[0]);
     }
     assert_true(bytes[0] < bytes_of(&k, DDL_PRECISION_F32, DDL_RECOMPUTE_BLOCK, 16));

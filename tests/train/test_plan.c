@@ -87,7 +87,7 @@ static void samples_are_counted(void **state)
     assert_ok(ddl_train_plan(&config, &with, &err), err);
     struct ddl_generate_config sample = ddl_generate_defaults();
     sample.sampling.max_tokens = config.sample_tokens;
-    size_t bytes = ddl_generate_bytes(&config.config, DDL_PRECISION_F32, &sample, 3);
+    size_t bytes = ddl_generate_bytes(&config.config, DDL_PRECISION_F32, &sample, 3, NULL);
     assert_true(bytes > 2 * 6 * 512 * 384 * sizeof(float)); /* keys and values of six layers */
     assert_true(with.bytes_other - without.bytes_other >= bytes - 1);
     assert_true(with.bytes_other - without.bytes_other <= bytes + 1);
@@ -106,7 +106,7 @@ static void tasks_are_counted(void **state)
     assert_ok(ddl_train_plan(&config, &without, &err), err);
     snprintf(config.tasks, sizeof config.tasks, "piqa");
     assert_ok(ddl_train_plan(&config, &with, &err), err);
-    size_t bytes = ddl_task_score_bytes(&config.config, DDL_PRECISION_F32);
+    size_t bytes = ddl_task_score_bytes(&config.config, DDL_PRECISION_F32, NULL);
     assert_true(bytes > (size_t)2 * 6 * 4096 * 384 * sizeof(float)); /* keys and values of six layers */
     assert_true(with.bytes_other - without.bytes_other >= bytes - 1);
     assert_true(with.bytes_other - without.bytes_other <= bytes + 1);

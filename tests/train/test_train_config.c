@@ -482,10 +482,10 @@ static void a_plan_adds_up(void **state)
     assert_int_equal(plan.bytes_total, plan.bytes_params + plan.bytes_grads + plan.bytes_moments +
                                            plan.bytes_workspace + plan.bytes_other);
     assert_int_equal(plan.bytes_moments, 8 * plan.params_total);
-    assert_int_equal(
-        plan.bytes_workspace,
-        ddl_workspace_bytes(&t.config, DDL_PRECISION_F32,
-                            &(struct ddl_workspace_options){ .batch = 8, .tokens = 1024, .train = true }));
+    assert_int_equal(plan.bytes_workspace,
+                     ddl_workspace_bytes(
+                         &t.config, DDL_PRECISION_F32,
+                         &(struct ddl_workspace_options){ .batch = 8, .tokens = 1024, .train = true }, NULL));
     assert_ok(configure(&t, NULL, "--model baseline --size medium", &err), err);
     assert_ok(ddl_train_plan(&t, &plan, &err), err);
     assert_int_equal(plan.params_total, 353508352); /* 353.5 M */

@@ -91,12 +91,13 @@ static struct ddl_session_options session_options(size_t slots, size_t capacity)
 
 /* Short slots need the most memory: each has states that its convolutions read. Few documents are shorter
  * than SHORT. */
-size_t ddl_task_score_bytes(const struct ddl_config *config, enum ddl_precision precision)
+size_t ddl_task_score_bytes(const struct ddl_config *config, enum ddl_precision precision,
+                            const ddl_backend *backend)
 {
     enum { SHORT = 16 };
     size_t capacity = config->block_size < SHORT ? config->block_size : SHORT;
     const struct ddl_session_options options = session_options(SESSION_TOKENS / capacity, capacity);
-    return ddl_session_bytes(config, precision, &options);
+    return ddl_session_bytes(config, precision, &options, backend);
 }
 
 static bool allocate_arrays(struct scoring *s)

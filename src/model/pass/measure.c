@@ -379,16 +379,16 @@ ddl_status ddl_workspace_measure(const struct ddl_config *config, enum ddl_preci
 }
 
 size_t ddl_workspace_bytes(const struct ddl_config *config, enum ddl_precision precision,
-                           const struct ddl_workspace_options *options)
+                           const struct ddl_workspace_options *options, const ddl_backend *backend)
 {
     size_t bytes;
-    return ddl_workspace_measure(config, precision, options, NULL, &bytes, NULL) ? SIZE_MAX : bytes;
+    return ddl_workspace_measure(config, precision, options, backend, &bytes, NULL) ? SIZE_MAX : bytes;
 }
 
 size_t ddl_workspace_total_bytes(const struct ddl_config *config, enum ddl_precision precision,
-                                 const struct ddl_workspace_options *options)
+                                 const struct ddl_workspace_options *options, const ddl_backend *backend)
 {
-    size_t bytes = ddl_workspace_bytes(config, precision, options);
+    size_t bytes = ddl_workspace_bytes(config, precision, options, backend);
     size_t tables = rope_bytes(config, options->tokens);
     return bytes != SIZE_MAX && tables != SIZE_MAX && ddl_size_add(bytes, tables, &bytes) ? bytes : SIZE_MAX;
 }

@@ -9,14 +9,13 @@ struct ddl_arena;
 
 /* Bytes of weights that a pass reads: those that take part, in the model's precision. */
 size_t ddl_model_pass_bytes(const ddl_model *model);
-/* ddl_workspace_bytes on a backend, or on one that chooses no blocks of logits (NULL), with a status:
- * DDL_E_USAGE for sizes out of range, or DDL_E_MEMORY. */
+/* ddl_workspace_bytes with a status: DDL_E_USAGE for sizes out of range, or DDL_E_MEMORY. */
 ddl_status ddl_workspace_measure(const struct ddl_config *config, enum ddl_precision precision,
                                  const struct ddl_workspace_options *options, const ddl_backend *backend,
                                  size_t *bytes, struct ddl_error *err);
 /* All backend memory of such a workspace, rotary tables included; SIZE_MAX: out of range. */
 size_t ddl_workspace_total_bytes(const struct ddl_config *config, enum ddl_precision precision,
-                                 const struct ddl_workspace_options *options);
+                                 const struct ddl_workspace_options *options, const ddl_backend *backend);
 /* The limits that such a workspace reserves on its backend. */
 struct ddl_limits ddl_workspace_limits(const struct ddl_config *config, size_t tokens);
 

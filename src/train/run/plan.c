@@ -88,19 +88,19 @@ static ddl_status backend_bytes(const struct ddl_train_config *t, const ddl_back
 }
 
 /* Memory of a text sample. A prompt has at most as many tokens as bytes. */
-static double sample_bytes(const struct ddl_train_config *t)
+static double sample_bytes(const struct ddl_train_config *t, const ddl_backend *backend)
 {
     const struct ddl_generate_config generate = ddl_train_sample(t, 0);
     return t->sample_every ? (double)ddl_generate_bytes(&t->config, (enum ddl_precision)t->precision,
-                                                        &generate, strlen(t->sample_prompt))
+                                                        &generate, strlen(t->sample_prompt), backend)
                            : 0;
 }
 
 /* Memory of an evaluation on tasks, without their texts. */
-static double tasks_bytes(const struct ddl_train_config *t)
+static double tasks_bytes(const struct ddl_train_config *t, const ddl_backend *backend)
 {
     return *t->tasks && t->tasks_every
-               ? (double)ddl_task_score_bytes(&t->config, (enum ddl_precision)t->precision)
+               ? (double)ddl_task_score_bytes(&t->config, (enum ddl_precision)t->precision, backend)
                : 0;
 }
 
@@ -119,11 +119,11 @@ static double host_bytes(const struct ddl_train_config *t)
 
 /* What is on the backend besides a step's memory: rotary tables, samples, tasks. If that is the host's
  * memory, the rest of the program too. */
-static double other_bytes(const struct ddl_train_config *t, bool host_memory)
+static double other_bytes(const struct ddl_train_config *t, const ddl_backend *backend)
 {
     double bytes = 4 * (double)t->seq * (double)ddl_config_rope_dims(&t->config);
-    bytes += fmax(sample_bytes(t), tasks_bytes(t));
-    return host_memory ? bytes + host_bytes(t) : bytes;
+    bytes += fmax(sample_bytes(t, backend), tasks_bytes(t, backend));
+    return backend->ops->host_memory ? bytes + host_bytes(t) : bytes;
 }
 
 /* What depends on the number of ranks: moments, and the exchange between them. Without the padding of the
@@ -176,7 +176,7 @@ ddl_status ddl_train_plan_on(const struct ddl_train_config *config, ddl_backend 
         status = plan_ranks(&t, (*backend)->ops->host_memory, out, err);
     if (status)
         return status;
-    out->bytes_other = (size_t)(other_bytes(&t, (*backend)->ops->host_memory) + (double)of_backend);
+    out->bytes_other = (size_t)(other_bytes(&t, *backend) + (double)of_backend);
     if (t.precision == DDL_PRECISION_BF16)
         out->bytes_params +=
             4 * out->params_total - ddl_config_weight_bytes(&t.config, DDL_PRECISION_BF16, NULL);
