@@ -19,6 +19,7 @@ struct flags {
     bool resume, overwrite, dry_run, json, quiet;
     uint64_t skip;
     size_t ranks;
+    double device_memory;
 };
 
 #define FLAG(field, ...)                                                                                     \
@@ -42,6 +43,8 @@ static const struct ddl_option flag_rows[] = {
     FLAG(dry_run, "check data and tokenizer; predict memory and time; write nothing"),
     { "ranks", DDL_OPTION_SIZE, offsetof(struct flags, ranks), 0, 0, 1048576, NULL, "N",
       "with --dry-run: plan for N ranks (0: those that were started)" },
+    { "device_memory", DDL_OPTION_DOUBLE, offsetof(struct flags, device_memory), 0, 0, 1048576, NULL, "GIB",
+      "with --dry-run: plan for a device of --backend that has so much memory, without it" },
     FLAG(json, "print the result as JSON"),
     FLAG(quiet, "print nothing but errors (and the result with --json)"),
     { 0 },
@@ -198,6 +201,9 @@ static ddl_status configure(struct ddl_train_config *t, struct flags *flags, int
     t->resume = flags->resume;
     t->skip = flags->skip;
     t->overwrite = flags->overwrite;
+    t->device_memory = (size_t)(flags->device_memory * 0x1p30);
+    if (!status && t->device_memory && !flags->dry_run)
+        return ddl_error_set(err, DDL_E_USAGE, "train: --device-memory: expected --dry-run too");
     return status;
 }
 

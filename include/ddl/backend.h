@@ -32,6 +32,10 @@ enum { DDL_BACKEND_NAME_SIZE = 32 /* bytes of a backend's name, with the NUL */ 
  * choice (GOMP_SPINCOUNT, OMP_WAIT_POLICY), read before main: docs/performance.md. */
 DDL_API ddl_status ddl_backend_create(ddl_backend **out, const char *name, size_t threads,
                                       struct ddl_error *err);
+/* A backend for plans alone: of a device with `bytes` of memory, which need not be there. Nothing can be
+ * allocated or computed with it. `name` as above, an index is ignored. DDL_E_USAGE for a backend that has no
+ * devices with memory of their own, else as above. */
+DDL_API ddl_status ddl_backend_plan(ddl_backend **out, const char *name, size_t bytes, struct ddl_error *err);
 DDL_API void ddl_backend_free(ddl_backend *backend); /* NULL is allowed */
 
 /* "cpu (avx512, 2 threads, oneDNN 2.6)"; owned by the backend. */

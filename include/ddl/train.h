@@ -119,6 +119,8 @@ struct ddl_train_config {
     uint64_t skip;           /* steps whose data a resumed run skips because they make the run fail */
     ddl_comm *comm;          /* the ranks of the run, borrowed; NULL: one */
     size_t ranks;            /* the number of ranks that a dry run or plan is for; 0: of comm */
+    size_t device_memory;    /* dry run or plan: for a device of the backend with so many bytes, as
+                                ddl_backend_plan; 0: the device is opened */
 };
 
 /* The paper's model and optimizer, with intervals relative to the number of steps. */

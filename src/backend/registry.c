@@ -220,6 +220,34 @@ ddl_status ddl_backend_create(ddl_backend **out, const char *name, size_t thread
     return DDL_OK;
 }
 
+ddl_status ddl_backend_plan(ddl_backend **out, const char *name, size_t bytes, struct ddl_error *err)
+{
+    struct choice choice;
+    const struct ddl_ops *ops;
+    *out = NULL;
+    ddl_status status = parse(&choice, name, err);
+    if (!status)
+        status = find(&ops, choice.name, name, err);
+    if (status)
+        return status;
+    if (!ops->plan)
+        return ddl_error_set(err, DDL_E_USAGE,
+                             "backend %s: its memory is the machine's: expected a backend with devices, such "
+                             "as cuda, for a plan with device memory",
+                             ops->name);
+    struct ddl_backend *backend = ddl_mem_zalloc(sizeof *backend);
+    if (!backend)
+        return ddl_error_set(err, DDL_E_MEMORY, "backend %s: out of memory", ops->name);
+    backend->ops = ops;
+    status = ops->plan(&backend->ctx, bytes, backend->description, sizeof backend->description, err);
+    if (status) {
+        ddl_mem_free(backend);
+        return status;
+    }
+    *out = backend;
+    return DDL_OK;
+}
+
 void ddl_backend_free(ddl_backend *backend)
 {
     if (!backend)

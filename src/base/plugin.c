@@ -145,7 +145,9 @@ ddl_status ddl_plugin_load(const void **out, const struct ddl_plugin_kind *kind,
         return DDL_OK;
     }
     if (abi)
-        ddl_error_set(err, DDL_E_UNSUPPORTED, "%s: %s is of another version: expected interface %u, found %u",
+        ddl_error_set(err, DDL_E_UNSUPPORTED,
+                      "%s: %s is of another version: expected interface %u, found %u: install ddl and "
+                      "its plugins of one version",
                       path, kind->the, kind->abi, *abi);
     else
         ddl_error_set(err, DDL_E_UNSUPPORTED, "%s: not %s: expected the symbol %s", path, kind->a,

@@ -20,14 +20,16 @@
 /* The largest sizes of a model and its passes, from which a backend derives its scratch memory, allocated
  * before the first op. 0: not used. */
 struct ddl_limits {
-    size_t N;      /* rows of a pass; for memory_estimate alone                                */
+    size_t N;      /* rows of a pass                                                           */
     size_t T;      /* positions of a sequence, past included                                   */
     size_t d;      /* width of the stream; for memory_estimate alone                           */
     size_t c;      /* value channels of the state                                              */
+    size_t H;      /* heads of an attention whose gradients are computed                       */
     size_t h;      /* width of a head                                                          */
     size_t K;      /* numbers of a row that a product with few rows reads                      */
     size_t summed; /* numbers of the largest parameter whose gradient an op sums over rows:
                       norms, biases, convolutions, weights of mixtures; not the weights of products */
+    size_t parts;  /* of the arrays that sum_squares takes                                     */
     bool bf16;     /* products in bfloat16; for memory_estimate alone */
 };
 
@@ -147,6 +149,9 @@ struct ddl_ops {
     ddl_status (*open)(void **ctx, size_t device, size_t threads, char *text, size_t text_size,
                        struct ddl_error *err);
     void (*close)(void *ctx);
+    /* Instead of open, for plans: the state of a device with `bytes` of memory, which need not be there. Only
+     * memory_estimate, memory_capacity, logit_block and close may be called. NULL: not supported. */
+    ddl_status (*plan)(void **ctx, size_t bytes, char *text, size_t text_size, struct ddl_error *err);
     /* Allocates the scratch memory that ops of these sizes need. Limits of several calls are combined. */
     ddl_status (*reserve)(void *ctx, const struct ddl_limits *limits, struct ddl_error *err);
 

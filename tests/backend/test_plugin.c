@@ -106,7 +106,8 @@ static void other_files_are_refused(void **state)
     char expected[4096], command[3 * 4096];
     setenv("DDL_BACKEND_PLUGIN", getenv("DDL_TWIN_OTHER"), 1);
     snprintf(expected, sizeof expected,
-             "%s: the backend plugin is of another version: expected interface %u, found %u",
+             "%s: the backend plugin is of another version: expected interface %u, found %u: "
+             "install ddl and its plugins of one version",
              getenv("DDL_TWIN_OTHER"), DDL_BACKEND_ABI, DDL_BACKEND_ABI + 1);
     assert_refused("twin_other", DDL_E_UNSUPPORTED, expected);
     assert_true(is_listed("twin_other") && !is_listed("twin"));

@@ -113,7 +113,8 @@ if ! ldconfig -p 2>/dev/null | grep -q 'libcuda\.so\.1'; then
 fi
 check no_device message 'there is no NVIDIA GPU' "$in" CUDA_SIM_DEVICES=0
 check old_driver message 'the driver is for CUDA 12.4: expected 13.0 or newer' "$in" CUDA_SIM_VERSION=12040
-check old_device message 'simulated GPU has compute capability 7.5: expected 8.0 or newer' "$in" CUDA_SIM_CAPABILITY=75
+check old_device message 'simulated GPU has compute capability 7.5: expected 8.0 or newer: use another device .ddl info --backends. or --backend cpu$' "$in" CUDA_SIM_CAPABILITY=75
+check busy_device message 'cuda:0: another program has the device for itself: wait until it ends, or use another device: ddl info' "$in" CUDA_SIM_EXCLUSIVE=1
 check small_device message 'out of device memory' "$in" CUDA_SIM_MEMORY=10000
 check lost_device lost_device
 backend=cuda:2

@@ -12,7 +12,9 @@
  *
  * Environment: CUDA_SIM_DEVICES (1), CUDA_SIM_MEMORY (bytes of a device, 4 GiB), CUDA_SIM_BUSY (of them in
  * use by others), CUDA_SIM_VERSION (13000), CUDA_SIM_CAPABILITY (90), CUDA_SIM_SEED (1), CUDA_SIM_FAIL
- * (number of the launch that fails, from 1).
+ * (number of the launch that fails, from 1), CUDA_SIM_EXCLUSIVE (1: another process has the device for
+ * itself), CUDA_SIM_REPORT (a file: the most bytes that were allocated at a time, and the number of
+ * allocations).
  */
 #include "driver.h"
 #include "emulator.h"
@@ -75,7 +77,8 @@ static std::map<int, CUctx_st> contexts;
 static std::map<char *, block> blocks;       /* of device memory, by start */
 static std::map<char *, size_t> host_blocks; /* pinned */
 static std::vector<CUstream> streams;
-static std::map<int, size_t> used; /* bytes of each device */
+static std::map<int, size_t> used, peak; /* bytes of each device, and the most */
+static size_t allocations;
 static std::map<std::string, std::unique_ptr<CUfunc_st>> functions;
 static CUresult sticky; /* an error of the device: every later call reports it */
 static uint64_t random_state, launches;
@@ -279,6 +282,8 @@ static const struct {
     { CUDA_ERROR_NO_DEVICE, "CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected" },
     { CUDA_ERROR_INVALID_DEVICE, "CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal" },
     { CUDA_ERROR_INVALID_CONTEXT, "CUDA_ERROR_INVALID_CONTEXT", "invalid device context" },
+    { CUDA_ERROR_DEVICE_UNAVAILABLE, "CUDA_ERROR_DEVICE_UNAVAILABLE",
+      "CUDA-capable device(s) is/are busy or unavailable" },
     { CUDA_ERROR_NOT_FOUND, "CUDA_ERROR_NOT_FOUND", "named symbol not found" },
     { CUDA_ERROR_NOT_READY, "CUDA_ERROR_NOT_READY", "device not ready" },
     { CUDA_ERROR_LAUNCH_FAILED, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure" },
@@ -389,18 +394,33 @@ DRIVER CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 {
     if (!is_device(device))
         return CUDA_ERROR_INVALID_DEVICE;
+    if (setting("CUDA_SIM_EXCLUSIVE", 0))
+        return CUDA_ERROR_DEVICE_UNAVAILABLE;
     contexts[device].device = device;
     contexts[device].retained++;
     *context = &contexts[device];
     return CUDA_SUCCESS;
 }
 
-/* What the last owner of a context has not freed. */
+static void report(CUdevice device)
+{
+    const char *path = getenv("CUDA_SIM_REPORT");
+    FILE *file = path ? fopen(path, "w") : nullptr;
+    if (!file)
+        return;
+    fprintf(file, "bytes %zu allocations %zu\n", peak[device], allocations);
+    fclose(file);
+}
+
+/* Reports what the last owner of a context has not freed. */
 DRIVER CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
 {
     if (!is_device(device) || contexts[device].retained == 0)
         return CUDA_ERROR_INVALID_CONTEXT;
-    if (--contexts[device].retained == 0 && used[device])
+    if (--contexts[device].retained)
+        return CUDA_SUCCESS;
+    report(device);
+    if (used[device])
         complain("%zu bytes of device %d are not freed", used[device], device);
     return CUDA_SUCCESS;
 }
@@ -509,6 +529,8 @@ DRIVER CUresult cuMemAllocAsync(CUdeviceptr *out, size_t bytes, CUstream stream)
     mprotect(pages, page_bytes + PAGE, PROT_NONE);
     blocks[b.start] = b;
     used[b.device] += bytes;
+    peak[b.device] = std::max(peak[b.device], used[b.device]);
+    allocations++;
     *out = reinterpret_cast<uintptr_t>(b.start);
     return CUDA_SUCCESS;
 }

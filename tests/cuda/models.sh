@@ -31,6 +31,40 @@ recompute() {
     cmp loss_cpu loss_cuda || fail "the loss differs"
 }
 
+# simulated_memory WORD STEPS OPTION...: of what the simulated device reports of a run: bytes, or allocations.
+simulated_memory() {
+    word=$1 steps=$2
+    shift 2
+    CUDA_SIM_REPORT=$PWD/report train cuda --steps "$steps" "$@"
+    sed -n "s/.*$word \([0-9]*\).*/\1/p" report
+}
+
+# predicted DRIVER_FOLDER OPTION...: bytes that a dry run predicts, without those of the driver and its libraries, which are
+# not simulated.
+predicted() {
+    LD_LIBRARY_PATH=$1
+    shift
+    export LD_LIBRARY_PATH
+    "$ddl" train --backend cuda --vocab-size 270 --val-every 0 --steps 1 --dry-run --json --quiet "$@" >plan.json || fail "no plan"
+    total=$(sed -n 's/.*"memory":{[^}]*"total":\([0-9]*\).*/\1/p' plan.json)
+    echo $((total - 512 * 1024 * 1024))
+}
+
+# What a dry run predicts is what is allocated on the device, within 1 % and 64 KiB for what is rounded; 32 MiB are
+# cuBLASLt's workspace. Without the device it predicts the scratch of the largest GPU.
+memory() {
+    set -- --hidden-size 64 --num-hidden-layers 2 --num-attention-heads 2 --head-dim 32 --block-size 32 --batch 4 --seq 32 --warmup 0 "$@"
+    found=$(simulated_memory bytes 1 "$@") plan=$(predicted "$driver" "$@") without=$(predicted '' "$@" --device-memory 1)
+    awk -v plan="$plan" -v found="$found" 'BEGIN { off = plan - found; off = off < 0 ? -off : off
+        exit !(found > 2^25 && off <= 65536 + (found - 2^25) / 100) }' || fail "predicted $plan bytes, allocated $found"
+    [ "$without" -ge "$plan" ] || fail "predicted $without bytes without the device, $plan with it"
+}
+
+steps_allocate_nothing() {
+    two=$(simulated_memory allocations 2) four=$(simulated_memory allocations 4)
+    [ "$two" -gt 0 ] && [ "$two" -eq "$four" ] || fail "$two allocations in two steps, $four in four"
+}
+
 # loss_of BACKEND FORMAT: of the model in run_cpu.
 loss_of() {
     simulated "$ddl" eval run_cpu --backend "$1" --dtype "$2" --text text.txt --seq 16 --max-tokens 32 --threads 1 --json >loss ||
@@ -58,6 +92,11 @@ rm -rf shards
 for choice in none elementwise block; do
     check "recompute_$choice" recompute "$choice"
 done
+for model in baseline ddl-cc-ec hyper; do
+    check "memory_$model" memory --model "$model"
+done
+check memory_bf16 memory --model ddl-tc --dtype bf16 --recompute block
+check steps_allocate_nothing steps_allocate_nothing
 for format in f32 bf16 int8; do
     check "weights_$format" weights "$format"
 done

@@ -60,6 +60,12 @@ void cuda_attention_fwd(void *ctx, const struct attention_args *a)
                 shared_bytes(2, a->h, TILE / WARPS), &arguments);
 }
 
+/* Two numbers for each row of a head: attention_stats. */
+size_t cuda_attention_bytes(size_t rows, size_t heads)
+{
+    return 2 * rows * heads * sizeof(float);
+}
+
 void cuda_attention_bwd(void *ctx, const struct attention_grad_args *a)
 {
     struct cuda_device *d = ctx;
@@ -67,7 +73,7 @@ void cuda_attention_bwd(void *ctx, const struct attention_grad_args *a)
     if (rows == 0 || a->H == 0)
         return;
     struct cuda_attention_grad arguments = { *a, cuda_parts(a->T, TILE),
-                                             cuda_alloc_for_op(d, 2 * rows * a->H * sizeof(float)),
+                                             cuda_op_memory(d, cuda_attention_bytes(rows, a->H)),
                                              grad_fits_mma(a) };
     if (!arguments.stats)
         return;
@@ -89,7 +95,6 @@ void cuda_attention_bwd(void *ctx, const struct attention_grad_args *a)
         cuda_launch(d, CUDA_attention_bwd_q, blocks, shared_bytes(4, a->h, TILE / WARPS), &arguments);
         cuda_launch(d, CUDA_attention_bwd_kv, blocks, shared_bytes(4, a->h, 2 * TILE / WARPS), &arguments);
     }
-    cuda_free(d, arguments.stats);
 }
 
 void cuda_rope_fwd(void *ctx, const struct rope_args *a)

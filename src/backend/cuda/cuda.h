@@ -45,6 +45,8 @@ struct cuda_device {
     unsigned multiprocessors;
     float *scratch; /* partial sums: (cuda_blocks_of_sums, summed) */
     size_t summed;
+    void *op_memory; /* of the op that is submitted: cuda_op_memory */
+    size_t op_bytes;
     struct cuda_products *products; /* products.c */
     void *workspace;                /* CUDA_WORKSPACE bytes */
     bool no_memory;                 /* an op could not allocate */
@@ -61,8 +63,12 @@ void cuda_note(struct cuda_device *device, CUresult result, const char *at);
 /* ops->check_error */
 ddl_status cuda_check_error(void *ctx, struct ddl_error *err);
 
-/* Memory of an op: cuda_alloc, recorded for check_error if there is none. */
-void *cuda_alloc_for_op(struct cuda_device *device, size_t bytes);
+/* Memory of an op until the next call: reserved for the sizes of the limits, else allocated now. NULL, which
+ * check_error reports, if there is none. */
+void *cuda_op_memory(struct cuda_device *device, size_t bytes);
+/* Bytes of it that the gradients of attention need, and sums of squares. */
+size_t cuda_attention_bytes(size_t rows, size_t heads);
+size_t cuda_squares_bytes(size_t parts);
 
 /* Launches a kernel with blocks of its `threads`, if there is one; `arguments` are copied. `shared`: bytes of
  * dynamic shared memory. */

@@ -43,11 +43,25 @@ void cuda_note(struct cuda_device *device, CUresult result, const char *at)
     }
 }
 
-void *cuda_alloc_for_op(struct cuda_device *device, size_t bytes)
+/* Memory of which nothing is kept. */
+static bool enlarge(struct cuda_device *d, void **block, size_t *bytes, size_t needed)
 {
-    void *block = cuda_alloc(device, bytes);
-    device->no_memory = device->no_memory || !block;
-    return block;
+    if (*block && needed <= *bytes)
+        return true;
+    if (*block)
+        cuda_free(d, *block);
+    *block = cuda_alloc(d, needed);
+    *bytes = *block ? needed : 0;
+    return *block != NULL;
+}
+
+void *cuda_op_memory(struct cuda_device *device, size_t bytes)
+{
+    if (!enlarge(device, &device->op_memory, &device->op_bytes, bytes)) {
+        device->no_memory = true;
+        return NULL;
+    }
+    return device->op_memory;
 }
 
 void cuda_launch(struct cuda_device *device, enum cuda_kernel kernel, size_t blocks, size_t shared,
@@ -129,6 +143,8 @@ static void close_device(void *ctx)
         driver->context_set(d->primary);
         if (d->scratch)
             driver->free((CUdeviceptr)(uintptr_t)d->scratch, d->stream);
+        if (d->op_memory)
+            driver->free((CUdeviceptr)(uintptr_t)d->op_memory, d->stream);
         if (d->workspace)
             driver->free((CUdeviceptr)(uintptr_t)d->workspace, d->stream);
         if (d->stream)
@@ -204,7 +220,8 @@ static ddl_status describe(struct cuda_device *d, size_t index, char *text, size
                              cuda_driver_error(driver, result, reason, sizeof reason));
     if (major < 8)
         return ddl_error_set(err, DDL_E_UNSUPPORTED,
-                             "backend cuda:%zu: %s has compute capability %d.%d: expected 8.0 or newer",
+                             "backend cuda:%zu: %s has compute capability %d.%d: expected 8.0 or newer: use "
+                             "another device (ddl info --backends) or --backend cpu",
                              index, name, major, minor);
     d->multiprocessors = (unsigned)multiprocessors;
     snprintf(text, size, "cuda:%zu (%s, %d.%d, %.1f GiB)", index, name, major, minor,
@@ -234,6 +251,14 @@ static ddl_status open_device(void **ctx, size_t device, size_t threads, char *t
     CUresult result;
     char reason[128];
     const char *failed = prepare(d, &result);
+    if (failed && result == CUDA_ERROR_DEVICE_UNAVAILABLE) {
+        close_device(d);
+        return ddl_error_set(
+            err, DDL_E_DEVICE,
+            "backend cuda:%zu: another program has the device for itself: wait until it ends, "
+            "or use another device: ddl info --backends",
+            device);
+    }
     if (failed) {
         status = ddl_error_set(err, result == CUDA_ERROR_OUT_OF_MEMORY ? DDL_E_MEMORY : DDL_E_DEVICE,
                                "backend cuda:%zu: %s: %s", device, failed,
@@ -250,6 +275,21 @@ static ddl_status open_device(void **ctx, size_t device, size_t threads, char *t
     return DDL_OK;
 }
 
+/* A device that need not be there. It has as many multiprocessors as the largest: scratch is not larger on
+ * others. */
+static ddl_status plan_device(void **ctx, size_t bytes, char *text, size_t text_size, struct ddl_error *err)
+{
+    enum { MOST_MULTIPROCESSORS = 192 };
+    struct cuda_device *d = calloc(1, sizeof *d);
+    *ctx = d;
+    if (!d)
+        return ddl_error_set(err, DDL_E_MEMORY, "backend cuda: out of memory");
+    d->memory = d->free_memory = bytes;
+    d->multiprocessors = MOST_MULTIPROCESSORS;
+    snprintf(text, text_size, "cuda (planned, %.1f GiB)", (double)bytes / 0x1p30);
+    return DDL_OK;
+}
+
 /* ---- the table ---- */
 
 /* Bytes of the partial sums. */
@@ -258,10 +298,19 @@ static size_t scratch_bytes(const struct cuda_device *d, size_t summed)
     return cuda_blocks_of_sums(d, SIZE_MAX) * summed * sizeof(float);
 }
 
+/* The most memory that an op needs. */
+static size_t op_bytes(const struct ddl_limits *limits)
+{
+    size_t attention = cuda_attention_bytes(limits->N, limits->H),
+           squares = cuda_squares_bytes(limits->parts);
+    return attention > squares ? attention : squares;
+}
+
 static ddl_status reserve(void *ctx, const struct ddl_limits *limits, struct ddl_error *err)
 {
     struct cuda_device *d = ctx;
-    size_t most = cuda_most_channels(limits->c);
+    size_t most = cuda_most_channels(limits->c), of_ops = op_bytes(limits);
+    size_t bytes = d->summed * cuda_blocks_of_sums(d, SIZE_MAX) * sizeof(float);
     if (limits->c > most)
         return ddl_error_set(
             err, DDL_E_UNSUPPORTED,
@@ -273,16 +322,18 @@ static ddl_status reserve(void *ctx, const struct ddl_limits *limits, struct ddl
     if (!d->workspace)
         return ddl_error_set(err, DDL_E_MEMORY, "backend cuda: out of device memory: workspace of %d MiB",
                              CUDA_WORKSPACE >> 20);
+    if (of_ops && !enlarge(d, &d->op_memory, &d->op_bytes, of_ops))
+        return ddl_error_set(err, DDL_E_MEMORY, "backend cuda: out of device memory: %zu MiB for ops",
+                             of_ops >> 20);
     if (limits->summed <= d->summed)
         return DDL_OK;
-    float *scratch = cuda_alloc(d, scratch_bytes(d, limits->summed));
-    if (!scratch)
+    void *scratch = d->scratch;
+    bool enough = enlarge(d, &scratch, &bytes, scratch_bytes(d, limits->summed));
+    d->scratch = scratch;
+    d->summed = enough ? limits->summed : 0;
+    if (!enough)
         return ddl_error_set(err, DDL_E_MEMORY, "backend cuda: out of device memory: scratch of %zu MiB",
                              scratch_bytes(d, limits->summed) >> 20);
-    if (d->scratch)
-        cuda_free(d, d->scratch);
-    d->scratch = scratch;
-    d->summed = limits->summed;
     return DDL_OK;
 }
 
@@ -290,9 +341,10 @@ static size_t memory_estimate(void *ctx, const struct ddl_limits *limits)
 {
     const struct cuda_device *d = ctx;
     const size_t library = (size_t)512 << 20; /* the context, the kernels and cuBLASLt */
-    if (limits->summed > SIZE_MAX / 2 / (4 * sizeof(float)) / (d->multiprocessors + 1))
+    if (limits->summed > SIZE_MAX / 4 / (4 * sizeof(float)) / (d->multiprocessors + 1) ||
+        (limits->H && limits->N > SIZE_MAX / 4 / (2 * sizeof(float)) / limits->H))
         return SIZE_MAX;
-    return library + CUDA_WORKSPACE + scratch_bytes(d, limits->summed);
+    return library + CUDA_WORKSPACE + scratch_bytes(d, limits->summed) + op_bytes(limits);
 }
 
 static size_t logit_block(void *ctx)
@@ -318,6 +370,7 @@ static const struct ddl_ops cuda_ops = { .name = "cuda",
                                          .devices = count_devices,
                                          .open = open_device,
                                          .close = close_device,
+                                         .plan = plan_device,
                                          .reserve = reserve,
                                          .memory_estimate = memory_estimate,
                                          .logit_block = logit_block,

@@ -318,7 +318,8 @@ void workspace_place(struct ddl_workspace *ws, struct ddl_arena *arena, const st
         (l->train ? place_layer : share_layer)(l, ws, layer);
 }
 
-struct ddl_limits ddl_workspace_limits(const struct ddl_config *k, size_t tokens)
+struct ddl_limits ddl_workspace_limits(const struct ddl_config *k,
+                                       const struct ddl_workspace_options *options)
 {
     size_t taps = k->channels > 1 ? compress_taps(k) : 1;
     size_t embed = k->embed == DDL_EMBED_CONV ? k->embed_kernel : 1;
@@ -330,7 +331,9 @@ struct ddl_limits ddl_workspace_limits(const struct ddl_config *k, size_t tokens
     }
     others = larger(others, k->n_layers + 1); /* weights of a sum of states */
     return (struct ddl_limits){ .summed = larger(conv, others),
-                                .T = tokens, /* a cache requests its own */
+                                .N = options->batch * options->tokens,
+                                .T = options->tokens, /* a cache requests its own */
+                                .H = options->train ? k->n_heads : 0,
                                 .d = k->d_model,
                                 .c = k->channels,
                                 .h = k->head_dim,

@@ -17,7 +17,8 @@ ddl_status ddl_workspace_measure(const struct ddl_config *config, enum ddl_preci
 size_t ddl_workspace_total_bytes(const struct ddl_config *config, enum ddl_precision precision,
                                  const struct ddl_workspace_options *options, const ddl_backend *backend);
 /* The limits that such a workspace reserves on its backend. */
-struct ddl_limits ddl_workspace_limits(const struct ddl_config *config, size_t tokens);
+struct ddl_limits ddl_workspace_limits(const struct ddl_config *config,
+                                       const struct ddl_workspace_options *options);
 
 /* ops->logit_block of a backend; NULL is allowed. */
 size_t workspace_logit_block(const ddl_backend *backend);

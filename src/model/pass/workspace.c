@@ -43,7 +43,7 @@ ddl_status ddl_workspace_create(ddl_workspace **out, const ddl_model *model,
     struct ddl_arena arena = { 0 };
     status = workspace_measure(ws, k, &arena, err);
     if (!status) {
-        struct ddl_limits limits = ddl_workspace_limits(k, tokens);
+        struct ddl_limits limits = ddl_workspace_limits(k, options);
         status = backend->ops->reserve(backend->ctx, &limits, err);
     }
     if (!status && (!ddl_uploads_init(&ws->uploads, backend, upload_bytes(options)) ||

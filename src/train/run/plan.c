@@ -19,15 +19,15 @@
  * counts (measured); and what an MPI library adds. */
 enum { BYTES_PROGRAM = 10 << 20, BYTES_MPI = 16 << 20, BYTES_TOKENIZER_ENTRY = 160 };
 
-static ddl_status count_params(const struct ddl_config *config, struct ddl_train_plan *out,
+/* The number of parameters, of numbers in each group, and of all. */
+static ddl_status count_params(const struct ddl_config *config, size_t *n, struct ddl_train_plan *out,
                                struct ddl_error *err)
 {
     struct ddl_param *rows;
-    size_t n;
-    ddl_status status = ddl_params_plan(config, &rows, &n, err);
+    ddl_status status = ddl_params_plan(config, &rows, n, err);
     if (status)
         return status;
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < *n; i++) {
         out->params[rows[i].group] += rows[i].count;
         out->params_total += rows[i].count;
     }
@@ -70,15 +70,20 @@ ddl_status ddl_train_open_backend(const struct ddl_train_config *config, ddl_bac
                                   struct ddl_error *err)
 {
     size_t threads = ddl_comm_threads(config->comm, config->threads);
-    return *backend ? DDL_OK : ddl_backend_create(backend, config->backend, threads, err);
+    if (*backend)
+        return DDL_OK;
+    return config->device_memory ? ddl_backend_plan(backend, config->backend, config->device_memory, err)
+                                 : ddl_backend_create(backend, config->backend, threads, err);
 }
 
-/* Memory that the backend will use besides the model's, and memory that it has. */
-static ddl_status backend_bytes(const struct ddl_train_config *t, const ddl_backend *backend, size_t *bytes,
-                                size_t *capacity, struct ddl_error *err)
+/* Memory that the backend will use besides that of the model and its n_params parameters, and memory that it
+ * has. */
+static ddl_status backend_bytes(const struct ddl_train_config *t, const ddl_backend *backend, size_t n_params,
+                                size_t *bytes, size_t *capacity, struct ddl_error *err)
 {
-    struct ddl_limits limits = ddl_workspace_limits(&t->config, t->seq);
-    limits.N = ddl_train_share(t, 0).batch * t->seq;
+    const struct ddl_workspace_options options = ddl_train_workspace(t);
+    struct ddl_limits limits = ddl_workspace_limits(&t->config, &options);
+    limits.parts = n_params;
     limits.bf16 = t->precision == DDL_PRECISION_BF16;
     *bytes = backend->ops->memory_estimate(backend->ctx, &limits);
     *capacity = backend->ops->memory_capacity(backend->ctx);
@@ -156,7 +161,8 @@ ddl_status ddl_train_plan_on(const struct ddl_train_config *config, ddl_backend 
         return status;
     const struct ddl_train_config t = ddl_train_resolved(config);
     *out = (struct ddl_train_plan){ 0 };
-    status = count_params(&t.config, out, err);
+    size_t n_params, of_backend;
+    status = count_params(&t.config, &n_params, out, err);
     if (status)
         return status;
     out->flops_per_token = ddl_config_flops_per_token(&t.config, t.seq, true);
@@ -165,13 +171,12 @@ ddl_status ddl_train_plan_on(const struct ddl_train_config *config, ddl_backend 
     out->flops = out->tokens * out->flops_per_token;
     out->bytes_params = out->bytes_grads = 4 * out->params_total;
     const struct ddl_workspace_options options = ddl_train_workspace(&t);
-    size_t of_backend;
     status = ddl_train_open_backend(&t, backend, err);
     if (!status)
         status = ddl_workspace_measure(&t.config, (enum ddl_precision)t.precision, &options, *backend,
                                        &out->bytes_workspace, err);
     if (!status)
-        status = backend_bytes(&t, *backend, &of_backend, &out->bytes_capacity, err);
+        status = backend_bytes(&t, *backend, n_params, &of_backend, &out->bytes_capacity, err);
     if (!status)
         status = plan_ranks(&t, (*backend)->ops->host_memory, out, err);
     if (status)

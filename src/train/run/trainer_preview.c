@@ -166,6 +166,8 @@ static ddl_status dry_run(struct run *run, struct ddl_train_preview *out, struct
     run->config = ddl_train_resolved(&run->config);
     if (run->plan.bytes_total > run->plan.bytes_capacity)
         out->not_measured = "more memory is needed than there is";
+    else if (run->config.device_memory)
+        out->not_measured = "no device is opened with --device-memory";
     else if (!run->train)
         out->not_measured = "train_data is not set";
     return out->not_measured ? DDL_OK : measure(run, out, err);

@@ -141,6 +141,12 @@ ddl_status ddl_optim_create_part(struct ddl_optim **out, ddl_model *model,
         return ddl_error_set(err, DDL_E_MEMORY, "optimizer: out of memory for two moments of %zu bytes",
                              numbers * sizeof(float));
     }
+    ddl_backend *backend = ddl_model_backend(model);
+    status = backend->ops->reserve(backend->ctx, &(struct ddl_limits){ .parts = n_parts }, err);
+    if (status) {
+        ddl_optim_free(optim);
+        return status;
+    }
     (void)list_parts(model, partition, rank, optim->parts, &numbers);
     *out = optim;
     return DDL_OK;
