@@ -9,6 +9,8 @@
  *   - the destination of a download to pinned memory is NaN until the work is executed, and the source of an
  * upload from pinned memory is read then
  *   - calls without a current context, on freed memory, and on ranges outside of blocks are errors
+ *   - a stream that is captured rejects what the real one rejects, and allocations, which the real one makes
+ *     part of the graph; a capture has one stream
  *
  * Environment: CUDA_SIM_DEVICES (1), CUDA_SIM_MEMORY (bytes of a device, 4 GiB), CUDA_SIM_BUSY (of them in
  * use by others), CUDA_SIM_VERSION (13000), CUDA_SIM_CAPABILITY (90), CUDA_SIM_SEED (1), CUDA_SIM_FAIL
@@ -52,12 +54,23 @@ struct block {
 struct CUevent_st {
     uint64_t position; /* of its last record in the stream: complete once so many commands are executed */
     CUstream stream;
+    bool is_captured; /* its last record is part of a capture: nothing can wait for it */
+};
+
+/* The commands of a capture, in their order. */
+struct CUgraph_st {
+    std::vector<std::function<CUresult()>> commands;
+};
+struct CUgraphExec_st {
+    std::vector<std::function<CUresult()>> commands;
 };
 
 struct CUstream_st {
     std::deque<std::function<CUresult()>> queue;
     uint64_t submitted, executed; /* commands */
     int device;
+    CUgraph capture; /* while it is captured, else NULL */
+    bool is_invalid; /* the capture, after a call that cannot be captured */
 };
 
 struct CUmod_st {
@@ -189,8 +202,45 @@ static CUresult execute(CUstream stream, uint64_t position, bool waits = true)
     return result;
 }
 
+/* Fails, and invalidates the capture, if the stream is captured. */
+static CUresult reject_capture(CUstream stream, const char *call)
+{
+    if (!stream->capture)
+        return CUDA_SUCCESS;
+    complain("%s cannot be captured", call);
+    stream->is_invalid = true;
+    return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+}
+
+/* The same if any stream is captured: of calls that may wait for the device. */
+static CUresult reject_captures(const char *call)
+{
+    CUresult result = CUDA_SUCCESS;
+    for (CUstream stream : streams)
+        if (CUresult rejected = reject_capture(stream, call))
+            result = rejected;
+    return result;
+}
+
+/* The legacy stream waits for the others: it invalidates their captures, and has no other use here. */
+static CUresult legacy_stream()
+{
+    complain("work in the legacy stream");
+    for (CUstream stream : streams)
+        stream->is_invalid = stream->is_invalid || stream->capture;
+    return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+}
+
 static CUresult submit(CUstream stream, std::function<CUresult()> command)
 {
+    if (!stream)
+        return legacy_stream();
+    if (stream->is_invalid)
+        return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    if (stream->capture) {
+        stream->capture->commands.push_back(std::move(command));
+        return CUDA_SUCCESS;
+    }
     stream->queue.push_back(std::move(command));
     stream->submitted++;
     return CUDA_SUCCESS;
@@ -214,6 +264,8 @@ DRIVER CUresult cuda_sim_submit_until(CUstream stream, const char *name, CUresul
                                       void *user)
 {
     if (CUresult result = check())
+        return result;
+    if (CUresult result = reject_capture(stream, name)) /* its state is that of one call */
         return result;
     return submit(stream, [=] {
         executing = name;
@@ -286,6 +338,18 @@ static const struct {
       "CUDA-capable device(s) is/are busy or unavailable" },
     { CUDA_ERROR_NOT_FOUND, "CUDA_ERROR_NOT_FOUND", "named symbol not found" },
     { CUDA_ERROR_NOT_READY, "CUDA_ERROR_NOT_READY", "device not ready" },
+    { CUDA_ERROR_ILLEGAL_STATE, "CUDA_ERROR_ILLEGAL_STATE",
+      "the operation cannot be performed in the present state" },
+    { CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED",
+      "operation not permitted when stream is capturing" },
+    { CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED",
+      "operation failed due to a previous error during capture" },
+    { CUDA_ERROR_STREAM_CAPTURE_ISOLATION, "CUDA_ERROR_STREAM_CAPTURE_ISOLATION",
+      "dependency created on uncaptured work in another stream" },
+    { CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT",
+      "operation would make the legacy stream depend on a capturing blocking stream" },
+    { CUDA_ERROR_CAPTURED_EVENT, "CUDA_ERROR_CAPTURED_EVENT",
+      "operation not permitted on an event last recorded in a capturing stream" },
     { CUDA_ERROR_LAUNCH_FAILED, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure" },
 };
 
@@ -437,7 +501,7 @@ DRIVER CUresult cuStreamCreate(CUstream *stream, unsigned)
 {
     if (CUresult result = check())
         return result;
-    *stream = new CUstream_st{ {}, 0, 0, current->device };
+    *stream = new CUstream_st{ {}, 0, 0, current->device, nullptr, false };
     streams.push_back(*stream);
     return CUDA_SUCCESS;
 }
@@ -445,6 +509,8 @@ DRIVER CUresult cuStreamCreate(CUstream *stream, unsigned)
 DRIVER CUresult cuStreamSynchronize(CUstream stream)
 {
     if (CUresult result = check())
+        return result;
+    if (CUresult result = reject_capture(stream, "cuStreamSynchronize"))
         return result;
     return execute(stream, stream->submitted);
 }
@@ -461,6 +527,14 @@ DRIVER CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned)
 {
     if (CUresult result = check())
         return result;
+    if (event->is_captured != (stream->capture != nullptr) ||
+        (event->is_captured && event->stream != stream)) {
+        complain("cuStreamWaitEvent between a capture and what is outside of it");
+        stream->is_invalid = stream->capture;
+        return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
+    }
+    if (event->is_captured)
+        return CUDA_SUCCESS; /* the order of the stream */
     const CUstream other = event->stream;
     const uint64_t position = event->position;
     return other ? submit(stream, [=] { return execute(other, position, false); }) : CUDA_SUCCESS;
@@ -470,7 +544,7 @@ DRIVER CUresult cuEventCreate(CUevent *event, unsigned)
 {
     if (CUresult result = check())
         return result;
-    *event = new CUevent_st{ 0, nullptr };
+    *event = new CUevent_st{ 0, nullptr, false };
     return CUDA_SUCCESS;
 }
 
@@ -484,15 +558,27 @@ DRIVER CUresult cuEventRecord(CUevent event, CUstream stream)
 {
     if (CUresult result = check())
         return result;
+    if (stream->is_invalid)
+        return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     event->stream = stream;
     event->position = stream->submitted;
+    event->is_captured = stream->capture;
     return CUDA_SUCCESS;
+}
+
+static CUresult captured_event(CUevent event)
+{
+    complain("the host waits for an event that was recorded in a capture");
+    event->stream->is_invalid = event->stream->capture;
+    return CUDA_ERROR_CAPTURED_EVENT;
 }
 
 DRIVER CUresult cuEventQuery(CUevent event)
 {
     if (CUresult result = check())
         return result;
+    if (event->is_captured)
+        return captured_event(event);
     if (!event->stream || event->stream->executed >= event->position)
         return CUDA_SUCCESS;
     const uint64_t left = event->position - event->stream->executed;
@@ -504,6 +590,8 @@ DRIVER CUresult cuEventSynchronize(CUevent event)
 {
     if (CUresult result = check())
         return result;
+    if (event->is_captured)
+        return captured_event(event);
     return event->stream ? execute(event->stream, event->position) : CUDA_SUCCESS;
 }
 
@@ -512,6 +600,8 @@ DRIVER CUresult cuEventSynchronize(CUevent event)
 DRIVER CUresult cuMemAllocAsync(CUdeviceptr *out, size_t bytes, CUstream stream)
 {
     if (CUresult result = check())
+        return result;
+    if (CUresult result = reject_capture(stream, "cuMemAllocAsync"))
         return result;
     if (bytes == 0)
         return CUDA_ERROR_INVALID_VALUE;
@@ -539,6 +629,8 @@ DRIVER CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream)
 {
     if (CUresult result = check())
         return result;
+    if (CUresult result = reject_capture(stream, "cuMemFreeAsync"))
+        return result;
     char *start = reinterpret_cast<char *>(static_cast<uintptr_t>(address));
     if (!blocks.count(start)) {
         complain("cuMemFreeAsync of what is not a block");
@@ -557,6 +649,8 @@ DRIVER CUresult cuMemHostAlloc(void **out, size_t bytes, unsigned)
 {
     if (CUresult result = check())
         return result;
+    if (CUresult result = reject_captures("cuMemHostAlloc"))
+        return result;
     *out = aligned_alloc(PAGE, (bytes + PAGE - 1) / PAGE * PAGE);
     if (!*out)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -567,6 +661,8 @@ DRIVER CUresult cuMemHostAlloc(void **out, size_t bytes, unsigned)
 DRIVER CUresult cuMemFreeHost(void *address)
 {
     if (CUresult result = check())
+        return result;
+    if (CUresult result = reject_captures("cuMemFreeHost"))
         return result;
     for (CUstream stream : streams) /* as the real one, which waits for the device */
         execute(stream, stream->submitted);
@@ -605,6 +701,8 @@ DRIVER CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr address, const void *from, size
             memcpy(to, from, bytes);
             return CUDA_SUCCESS;
         });
+    if (CUresult rejected = reject_capture(stream, "a copy from memory that is not pinned"))
+        return rejected;
     auto staged = std::make_shared<std::vector<char>>(static_cast<const char *>(from),
                                                       static_cast<const char *>(from) + bytes);
     return submit(stream, [to, staged] {
@@ -621,12 +719,14 @@ DRIVER CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr address, size_t bytes
         result = check_range("a copy from the device", from, bytes);
     if (result)
         return result;
+    if (!is_pinned(to, bytes) && (result = reject_capture(stream, "a copy to memory that is not pinned")))
+        return result;
     memset(to, 0xff, bytes);
-    submit(stream, [to, from, bytes] {
+    result = submit(stream, [to, from, bytes] {
         memcpy(to, from, bytes);
         return CUDA_SUCCESS;
     });
-    return is_pinned(to, bytes) ? CUDA_SUCCESS : execute(stream, stream->submitted);
+    return result || is_pinned(to, bytes) ? result : execute(stream, stream->submitted);
 }
 
 DRIVER CUresult cuMemsetD8Async(CUdeviceptr address, unsigned char value, size_t bytes, CUstream stream)
@@ -648,6 +748,8 @@ DRIVER CUresult cuMemsetD8Async(CUdeviceptr address, unsigned char value, size_t
 DRIVER CUresult cuModuleLoadData(CUmodule *module, const void *)
 {
     if (CUresult result = check())
+        return result;
+    if (CUresult result = reject_captures("cuModuleLoadData"))
         return result;
     *module = new CUmod_st{ current->device };
     return CUDA_SUCCESS;
@@ -713,4 +815,90 @@ DRIVER CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned gr
         complain("%s", message);
         return static_cast<CUresult>(CUDA_ERROR_LAUNCH_FAILED);
     });
+}
+
+/* ---- capture ---- */
+
+DRIVER CUresult cuStreamBeginCapture_v2(CUstream stream, int mode)
+{
+    if (CUresult result = check())
+        return result;
+    if (!stream) {
+        complain("a capture of the legacy stream");
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    }
+    if (stream->capture)
+        return CUDA_ERROR_ILLEGAL_STATE;
+    if (mode != CU_STREAM_CAPTURE_MODE_GLOBAL && mode != CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)
+        return CUDA_ERROR_INVALID_VALUE;
+    stream->capture = new CUgraph_st;
+    return CUDA_SUCCESS;
+}
+
+DRIVER CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph)
+{
+    *graph = nullptr;
+    if (CUresult result = check())
+        return result;
+    if (!stream->capture)
+        return CUDA_ERROR_ILLEGAL_STATE;
+    if (stream->is_invalid)
+        delete stream->capture;
+    else
+        *graph = stream->capture;
+    stream->capture = nullptr;
+    stream->is_invalid = false;
+    return *graph ? CUresult(CUDA_SUCCESS) : CUresult(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+}
+
+DRIVER CUresult cuStreamIsCapturing(CUstream stream, int *status)
+{
+    if (CUresult result = check())
+        return result;
+    *status = stream->is_invalid ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
+              : stream->capture  ? CU_STREAM_CAPTURE_STATUS_ACTIVE
+                                 : CU_STREAM_CAPTURE_STATUS_NONE;
+    return CUDA_SUCCESS;
+}
+
+DRIVER CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode *nodes, size_t *n)
+{
+    *n = graph->commands.size();
+    return nodes ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+
+DRIVER CUresult cuGraphInstantiateWithFlags(CUgraphExec *out, CUgraph graph, unsigned long long flags)
+{
+    if (CUresult result = check())
+        return result;
+    if (CUresult result = reject_captures("cuGraphInstantiate"))
+        return result;
+    *out = flags ? nullptr : new CUgraphExec_st{ graph->commands };
+    return *out ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* Copies read, and kernels get, what was given when they were captured: addresses, and values of arguments.
+ */
+DRIVER CUresult cuGraphLaunch(CUgraphExec graph, CUstream stream)
+{
+    if (CUresult result = check())
+        return result;
+    if (CUresult result = stream ? reject_capture(stream, "cuGraphLaunch") : legacy_stream())
+        return result;
+    for (const std::function<CUresult()> &command : graph->commands)
+        submit(stream, command);
+    return CUDA_SUCCESS;
+}
+
+DRIVER CUresult cuGraphDestroy(CUgraph graph)
+{
+    delete graph;
+    return CUDA_SUCCESS;
+}
+
+/* A launch that is not complete goes on. */
+DRIVER CUresult cuGraphExecDestroy(CUgraphExec graph)
+{
+    delete graph;
+    return CUDA_SUCCESS;
 }
