@@ -59,7 +59,7 @@ void served_close(struct served *s)
 size_t served_engine_bytes(const struct served *s)
 {
     return ddl_engine_bytes(ddl_model_config(s->folder.model), ddl_model_precision(s->folder.model),
-                            &s->engine_options);
+                            &s->engine_options, s->folder.backend);
 }
 
 size_t served_weight_bytes(const struct served *s)
