@@ -182,6 +182,48 @@ static void put_message(struct ddl_json *json, const struct choice *c, const cha
     ddl_json_close(json, '}');
 }
 
+/* The numbers of the tokens that were not sent: a number for each, or an array where it has several. */
+static void put_tensor(struct ddl_json *json, struct trace_tensor *t)
+{
+    ddl_json_open(json, t->name, '[');
+    for (size_t token = t->sent; token < t->n; token++) {
+        if (t->size != 1)
+            ddl_json_open(json, NULL, '[');
+        for (size_t i = 0; i < t->size; i++)
+            ddl_json_number(json, NULL, t->x[token * t->size + i], 6);
+        if (t->size != 1)
+            ddl_json_close(json, ']');
+    }
+    ddl_json_close(json, ']');
+    t->sent = t->by_token ? t->n : 0;
+}
+
+/* What the sublayers did, from token `first` of prompt and text on. */
+static void put_traces(struct ddl_json *json, struct choice *c)
+{
+    size_t first = 0;
+    for (size_t t = 0; t < c->n_traces; t++)
+        first = c->traces[t].by_token ? c->traces[t].sent : first;
+    ddl_json_open(json, "ddl", '{');
+    ddl_json_count(json, "first", first);
+    ddl_json_open(json, "sublayers", '[');
+    for (size_t t = 0; t < c->n_traces; t++) {
+        const struct trace_tensor *tensor = &c->traces[t], *before = t ? tensor - 1 : NULL;
+        if (!before || before->layer != tensor->layer || before->sub != tensor->sub) {
+            if (before)
+                ddl_json_close(json, '}');
+            ddl_json_open(json, NULL, '{');
+            ddl_json_count(json, "layer", tensor->layer);
+            ddl_json_string(json, "sublayer", ddl_sublayer_names[tensor->sub]);
+        }
+        put_tensor(json, &c->traces[t]);
+    }
+    if (c->n_traces)
+        ddl_json_close(json, '}');
+    ddl_json_close(json, ']');
+    ddl_json_close(json, '}');
+}
+
 /* A choice with what was not sent yet. `index` is its number in the answer. */
 static void put_choice(struct ddl_json *json, struct choice *c, size_t index, bool is_chunk)
 {
@@ -203,6 +245,8 @@ static void put_choice(struct ddl_json *json, struct choice *c, size_t index, bo
         put_chat_logprobs(json, c, c->sent_tokens);
     else
         put_completion_logprobs(json, c, c->sent_tokens);
+    if (r->traced)
+        put_traces(json, c);
     ddl_json_string(json, "finish_reason", c->ended ? finish_reason(c->finish) : NULL);
     ddl_json_close(json, '}');
     c->sent_text = c->text.n;

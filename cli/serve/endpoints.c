@@ -57,8 +57,10 @@ static enum MHD_Result generate(struct exchange *x)
     if (ok)
         served = find_model(x, request.model, &e);
     if (served) {
-        const struct request_limits limits = { served->folder.tokenizer, &served->chat,
-                                               served->options.context };
+        const struct request_limits limits = { .config = ddl_model_config(served->folder.model),
+                                               .tokenizer = served->folder.tokenizer,
+                                               .chat = &served->chat,
+                                               .context = served->options.context };
         ok = request_prepare(&request, &limits, &e);
         job = ok ? job_new(&request, served->name, served->folder.tokenizer) : NULL;
         if (ok && !job)

@@ -59,6 +59,9 @@ void job_free(struct job *job)
         for (size_t t = 0; t < c->n_tokens; t++)
             free(c->tokens[t].top);
         free(c->tokens);
+        for (size_t t = 0; t < c->n_traces; t++)
+            free(c->traces[t].x);
+        free(c->traces);
         buffer_free(&c->text);
     }
     free(job->choices);
@@ -122,6 +125,52 @@ static void receive_token(void *user, size_t sequence, const struct ddl_engine_t
         c->no_memory = c->no_memory || !add_record(c, token);
 }
 
+/* The tensor of these rows, which is new in the first pass of a text; NULL without memory. */
+static struct trace_tensor *find_tensor(struct choice *c, const struct ddl_trace_rows *rows)
+{
+    for (size_t t = 0; t < c->n_traces; t++) {
+        struct trace_tensor *tensor = &c->traces[t];
+        if (tensor->layer == rows->layer && tensor->sub == rows->sub && strcmp(tensor->name, rows->name) == 0)
+            return tensor;
+    }
+    struct trace_tensor *larger = realloc(c->traces, (c->n_traces + 1) * sizeof *larger);
+    if (!larger)
+        return NULL;
+    c->traces = larger;
+    c->traces[c->n_traces] = (struct trace_tensor){ .layer = rows->layer,
+                                                    .sub = rows->sub,
+                                                    .name = rows->name,
+                                                    .by_token = rows->by_token,
+                                                    .size = rows->steps * rows->width };
+    return &c->traces[c->n_traces++];
+}
+
+static bool add_rows(struct choice *c, const struct ddl_trace_rows *rows)
+{
+    struct trace_tensor *t = find_tensor(c, rows);
+    size_t n = rows->by_token ? rows->n : 1, first = rows->by_token ? rows->first : 0;
+    if (!t)
+        return false;
+    if (first + n > t->capacity) {
+        size_t capacity = 2 * (first + n);
+        float *larger = realloc(t->x, capacity * t->size * sizeof *larger);
+        if (!larger)
+            return false;
+        t->x = larger;
+        t->capacity = capacity;
+    }
+    memcpy(t->x + first * t->size, rows->x, n * t->size * sizeof *t->x);
+    t->n = first + n;
+    return true;
+}
+
+static void receive_trace(void *user, size_t sequence, const struct ddl_trace_rows *rows)
+{
+    struct choice *c = user;
+    (void)sequence;
+    c->no_memory = c->no_memory || !add_rows(c, rows);
+}
+
 void job_begin_choice(struct choice *choice, struct ddl_engine_request *out, struct ddl_sampling *sampling)
 {
     const struct request *r = &choice->job->request;
@@ -137,7 +186,9 @@ void job_begin_choice(struct choice *choice, struct ddl_engine_request *out, str
                                         .token = receive_token,
                                         .n_top = r->top,
                                         .score_prompt = r->has_logprobs && r->echo,
-                                        .prompt_only = r->prompt_only };
+                                        .prompt_only = r->prompt_only,
+                                        .trace = r->traced ? receive_trace : NULL,
+                                        .force = r->forces };
     choice->begun = true;
     choice->prompt_tokens = p->ids.n;
 }

@@ -21,6 +21,17 @@ struct token_record {
     size_t n_top;
 };
 
+/* A tensor of a sublayer for the tokens of a text, of which the first `sent` were reported. */
+struct trace_tensor {
+    size_t layer;
+    int sub;          /* enum ddl_sublayer */
+    const char *name; /* of the rule's table */
+    bool by_token;
+    size_t size;              /* numbers of a token */
+    size_t n, sent, capacity; /* tokens */
+    float *x;                 /* (n, size) */
+};
+
 /* One text of a job. Only the engine's thread uses it. */
 struct choice {
     struct job *job;
@@ -31,6 +42,8 @@ struct choice {
     struct buffer text; /* of the continuation                  */
     struct token_record *tokens;
     size_t n_tokens, capacity;
+    struct trace_tensor *traces; /* sublayer by sublayer */
+    size_t n_traces;
     size_t prompt_tokens, new_tokens, reused;
     double logprob_sum;                    /* of the new tokens */
     size_t sent_text, sent_tokens, offset; /* what was streamed; characters before it */

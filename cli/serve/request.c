@@ -2,6 +2,8 @@
 #define _POSIX_C_SOURCE 200809L
 #include "cli/serve/request.h"
 
+#include "cli/model/force.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -84,6 +86,25 @@ static bool check_length(const struct request *r, const struct prompt *p, const 
     return true;
 }
 
+/* What is forced in each sublayer. */
+static bool plan_forces(struct request *r, const struct ddl_config *config, struct api_error *e)
+{
+    struct force_plan plan = { 0 };
+    struct ddl_error err = { 0 };
+    ddl_status status = force_plan_make(&plan, r->force.bytes, config, &err);
+    bool ok = !status || api_fail_with(e, "ddl_force", &err);
+    if (ok && plan.needs_means)
+        ok = api_fail(e, 400, "unsupported", "ddl_force",
+                      "ddl_force: 'mean' is not supported: expected a number");
+    r->forces = ok ? calloc(plan.n, sizeof *r->forces) : NULL;
+    if (ok && !r->forces)
+        ok = no_memory(e);
+    for (size_t s = 0; ok && s < plan.n; s++)
+        r->forces[s] = plan.sublayer[s].force;
+    force_plan_free(&plan);
+    return ok;
+}
+
 bool request_prepare(struct request *r, const struct request_limits *limits, struct api_error *e)
 {
     struct ddl_error err = { 0 };
@@ -94,6 +115,8 @@ bool request_prepare(struct request *r, const struct request_limits *limits, str
         if (!complete_prompt(p, limits, e) || !check_length(r, p, limits, e))
             return false;
     }
+    if (r->force.n && !plan_forces(r, limits->config, e))
+        return false;
     r->sampling.stop = (const char *const *)r->stops;
     r->sampling.n_stop = r->n_stops;
     r->sampling.stop_ids = r->stop_ids;
@@ -109,6 +132,8 @@ void request_free(struct request *r)
     }
     for (size_t i = 0; i < r->n_stops; i++)
         free(r->stops[i]);
+    buffer_free(&r->force);
+    free(r->forces);
     free(r->prompts);
     free(r->model);
     *r = (struct request){ 0 };

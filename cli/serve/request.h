@@ -5,6 +5,8 @@
 #include "cli/serve/api_error.h"
 #include "cli/serve/chat.h"
 
+#include "ddl/config.h"
+#include "ddl/force.h"
 #include "ddl/generation.h"
 #include "ddl/json.h"
 #include "ddl/tokenizer.h"
@@ -39,6 +41,9 @@ struct request {
     bool prompt_only;             /* max_tokens is 0: the prompt is scored */
     bool has_logprobs;            /* tokens are reported with log-probabilities */
     size_t top;                   /* candidates for each of them                */
+    bool traced;                  /* the numbers of every sublayer are reported */
+    struct buffer force;          /* specs of --force, one a line               */
+    struct ddl_force *forces;     /* (n_layers, DDL_SUBLAYERS), or NULL         */
     struct ddl_sampling sampling; /* its arrays belong to the request */
     char *stops[MAX_STOPS];
     size_t n_stops, n_own_stops; /* own: of them, given by the client */
@@ -48,6 +53,7 @@ struct request {
 
 /* What a request is checked against. */
 struct request_limits {
+    const struct ddl_config *config;
     const ddl_tokenizer *tokenizer;
     const struct chat_template *chat;
     size_t context; /* tokens of a prompt and its continuation */

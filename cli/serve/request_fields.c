@@ -254,6 +254,31 @@ static bool read_seed(struct request *r, const json_t *value, const char *name, 
     return json_is_integer(value) || wrong(e, name, "a whole number");
 }
 
+static bool read_traced(struct request *r, const json_t *value, const char *name, struct api_error *e)
+{
+    return read_bool(&r->traced, value, name, e);
+}
+
+/* One spec, as a line of its own. */
+static bool read_spec(struct request *r, const json_t *value, const char *name, struct api_error *e)
+{
+    const char *text = json_string_value(value);
+    if (!text || strlen(text) != json_string_length(value) || strchr(text, '\n'))
+        return wrong(e, name, "a spec of ddl eval --force, or an array of these");
+    return (buffer_add(&r->force, text, strlen(text)) && buffer_add(&r->force, "\n", 1)) || no_memory(e);
+}
+
+static bool read_force(struct request *r, const json_t *value, const char *name, struct api_error *e)
+{
+    if (!json_is_array(value))
+        return read_spec(r, value, name, e);
+    for (size_t i = 0; i < json_array_size(value); i++) {
+        if (!read_spec(r, json_array_get(value, i), name, e))
+            return false;
+    }
+    return true;
+}
+
 /* Accepted and without effect, as OpenAI's API says of it. */
 static bool read_user(struct request *r, const json_t *value, const char *name, struct api_error *e)
 {
@@ -371,6 +396,9 @@ static const struct field fields[] = {
       "\"additionalProperties\":{\"type\":\"number\",\"minimum\":-100,\"maximum\":100}}" },
     { "seed", BOTH, read_seed,
       "{\"type\":\"integer\",\"minimum\":-9223372036854775808,\"maximum\":9223372036854775807}" },
+    { "ddl", BOTH, read_traced, BOOL_SCHEMA },
+    { "ddl_force", BOTH, read_force,
+      "{\"anyOf\":[{\"type\":\"string\"},{\"type\":\"array\",\"items\":{\"type\":\"string\"}}]}" },
     { "user", BOTH, read_user, "{\"type\":\"string\"}" },
     { "store", CHAT, read_nothing, "{\"enum\":[false]}" },
     { "response_format", CHAT, read_nothing,

@@ -221,6 +221,55 @@ static void chats_are_answered(void **state)
     assert_int_equal(remove(path), 0);
 }
 
+/* The numbers of every token and sublayer, whole and streamed, and updates that are forced for one request.
+ */
+static void traces_and_forces_are_of_one_request(void **state)
+{
+    static const char *const format =
+        "{\"prompt\":\"<|endoftext|>Permission is\",\"max_tokens\":3,\"temperature\":0,"
+        "\"ddl\":true,\"stream\":%s%s}";
+    struct http_server server;
+    struct http_answer answer;
+    char body[512];
+    (void)state;
+    http_start(&server, NULL, "m='%s'", folder);
+    snprintf(body, sizeof body, format, "false", "");
+    json_t *served = http_json(&server, "/v1/completions", body, 200);
+    const json_t *trace = json_object_get(choice_of(served, 0), "ddl");
+    const json_t *sublayers = json_object_get(trace, "sublayers"), *first = json_array_get(sublayers, 0);
+    size_t tokens = (size_t)usage_of(served, "prompt_tokens") + 2; /* the last new one is not computed */
+    assert_int_equal(json_array_size(sublayers), 6);               /* of three layers */
+    assert_string_equal(string_of(first, "sublayer"), "attn");
+    assert_int_equal(json_array_size(json_object_get(first, "beta")), tokens);
+    assert_int_equal(json_array_size(json_object_get(first, "step")), tokens);
+    assert_non_null(json_object_get(first, "readout"));
+    assert_non_null(json_object_get(first, "target"));
+    for (size_t t = 0; t < tokens; t++)
+        assert_in_range((int)(1e6 * json_number_value(json_array_get(json_object_get(first, "beta"), t))), 1,
+                        1999999);
+    snprintf(body, sizeof body, format, "true", "");
+    http_call(&server, "POST", "/v1/completions", NULL, body, &answer);
+    assert_non_null(
+        strstr(answer.body, "\"ddl\":{\"first\":0,\"sublayers\":[{\"layer\":0,\"sublayer\":\"attn\","));
+    http_free(&answer);
+    snprintf(body, sizeof body, format, "false",
+             ",\"ddl_force\":[\"layers=all,beta=0\",\"layers=0,sub=mlp,beta=1\"]");
+    json_t *forced = http_json(&server, "/v1/completions", body, 200);
+    sublayers = json_object_get(json_object_get(choice_of(forced, 0), "ddl"), "sublayers");
+    for (size_t s = 0; s < 6; s++) {
+        const json_t *beta = json_object_get(json_array_get(sublayers, s), "beta");
+        assert_true(json_number_value(json_array_get(beta, 1)) == (s == 1 ? 1 : 0));
+    }
+    json_t *again =
+        http_json(&server, "/v1/completions",
+                  "{\"prompt\":\"<|endoftext|>Permission is\",\"max_tokens\":3,\"temperature\":0}", 200);
+    assert_string_equal(string_of(choice_of(again, 0), "text"), string_of(choice_of(served, 0), "text"));
+    json_decref(again);
+    json_decref(forced);
+    json_decref(served);
+    http_stop(&server);
+}
+
 static void the_best_texts_are_chosen(void **state)
 {
     static const char *const body =
@@ -339,6 +388,10 @@ static void bad_requests_name_the_field(void **state)
           "stream_options" },
         { "/v1/completions", "{\"prompt\":\"x\",\"seed\":0.5}", 400, "seed" },
         { "/v1/completions", "{\"prompt\":\"x\",\"messages\":[]}", 400, "messages" },
+        { "/v1/completions", "{\"prompt\":\"x\",\"ddl\":1}", 400, "ddl" },
+        { "/v1/completions", "{\"prompt\":\"x\",\"ddl_force\":1}", 400, "ddl_force" },
+        { "/v1/completions", "{\"prompt\":\"x\",\"ddl_force\":\"layers=9,beta=0\"}", 400, "ddl_force" },
+        { "/v1/completions", "{\"prompt\":\"x\",\"ddl_force\":\"beta=mean\"}", 400, "ddl_force" },
         { "/v1/chat/completions", "{\"messages\":[]}", 400, "messages" },
         { "/v1/chat/completions", "{\"messages\":[{\"role\":\"judge\",\"content\":\"x\"}]}", 400,
           "messages" },
@@ -675,6 +728,7 @@ int main(void)
         cmocka_unit_test(prompts_are_scored),
         cmocka_unit_test(streams_have_the_same_texts),
         cmocka_unit_test(chats_are_answered),
+        cmocka_unit_test(traces_and_forces_are_of_one_request),
         cmocka_unit_test(the_best_texts_are_chosen),
         cmocka_unit_test(other_endpoints_answer),
         cmocka_unit_test(bad_requests_name_the_field),
