@@ -12,26 +12,10 @@
 
 /* Each is defined in its cmd_<name>.c. */
 const struct command *const commands[] = {
-    &ablate_command,
-    &bench_command,
-    &compare_command,
-    &completion_command,
-    &data_command,
-    &eval_command,
-    &export_command,
-    &generate_command,
-    &graft_command,
-    &help_command,
-    &info_command,
-    &inspect_command,
-    &logprobs_command,
-    &report_command,
-    &serve_command,
-    &sweep_command,
-    &tokenizer_command,
-    &train_command,
-    &verify_command,
-    NULL,
+    &ablate_command, &bench_command,     &compare_command,  &completion_command, &data_command,
+    &eval_command,   &export_command,    &generate_command, &graft_command,      &help_command,
+    &info_command,   &inspect_command,   &logprobs_command, &report_command,     &serve_command,
+    &sweep_command,  &tokenizer_command, &train_command,    &verify_command,     NULL,
 };
 
 const struct command *current_command;
