@@ -182,10 +182,8 @@ static enum MHD_Result tokenize(struct exchange *x)
 static bool add_token(struct buffer *out, const struct served *served, const json_t *tokens, size_t i,
                       struct api_error *e)
 {
-    const json_t *token = json_array_get(tokens, i);
-    json_int_t id = json_integer_value(token);
-    size_t size = 0, V = ddl_tokenizer_vocab_size(served->folder.tokenizer);
-    if (!json_is_integer(token) || id < 0 || (uint64_t)id >= V)
+    size_t id, size = 0, V = ddl_tokenizer_vocab_size(served->folder.tokenizer);
+    if (!json_whole(&id, json_array_get(tokens, i)) || id >= V)
         return api_fail(e, 400, NULL, "tokens", "tokens: expected ids from 0 to %zu", V - 1);
     const char *bytes = ddl_tokenizer_bytes(served->folder.tokenizer, (int32_t)id, &size);
     return buffer_add(out, bytes ? bytes : "", bytes ? size : 0) ||
@@ -330,20 +328,27 @@ static enum MHD_Result metrics(struct exchange *x)
 static enum MHD_Result openapi(struct exchange *x)
 {
     struct json_text text;
+    size_t tokens = SIZE_MAX;
+    for (size_t i = 0; i < x->server->n_models; i++) {
+        size_t n = ddl_tokenizer_vocab_size(x->server->models[i].folder.tokenizer);
+        tokens = n < tokens ? n : tokens;
+    }
     if (!json_text_open(&text))
         return no_memory(x);
-    openapi_write(&text.json, x->server->options.routes);
+    openapi_write(&text.json, x->server->options.routes, tokens);
     return send_json(x, &text);
 }
 
+#define NULLABLE(type) "{\"type\":[\"" type "\",\"null\"]}"
 #define TOKENIZE_SCHEMA                                                                                      \
     "{\"type\":\"object\",\"required\":[\"prompt\"],\"additionalProperties\":false,\"properties\":{"         \
-    "\"model\":{\"type\":\"string\"},\"prompt\":{\"type\":\"string\"},"                                      \
-    "\"add_special_tokens\":{\"type\":\"boolean\"},\"return_token_strs\":{\"type\":\"boolean\"}}}"
+    "\"model\":" NULLABLE("string") ",\"prompt\":{\"type\":\"string\"},"                                     \
+                                    "\"add_special_tokens\":" NULLABLE(                                      \
+                                        "boolean") ",\"return_token_strs\":" NULLABLE("boolean") "}}"
 #define DETOKENIZE_SCHEMA                                                                                    \
     "{\"type\":\"object\",\"required\":[\"tokens\"],\"additionalProperties\":false,\"properties\":{"         \
-    "\"model\":{\"type\":\"string\"},\"tokens\":{\"type\":\"array\",\"items\":{\"type\":\"integer\","        \
-    "\"minimum\":0}}}}"
+    "\"model\":" NULLABLE("string") ",\"tokens\":{\"type\":\"array\",\"items\":"                             \
+                                    "{\"$ref\":\"#/components/schemas/token\"}}}}"
 
 const struct route routes[] = {
     { "POST", "/v1/completions", "Continue texts, or score them", false, generate, COMPLETIONS, NULL },

@@ -22,6 +22,20 @@ bool json_text_close(struct json_text *text, struct buffer *out)
 
 void json_raw(struct ddl_json *json, const char *key, const char *text)
 {
-    fprintf(json->out, "%s\"%s\":%s", json->comma ? "," : "", key, text);
+    if (json->comma)
+        putc(',', json->out);
+    if (key)
+        fprintf(json->out, "\"%s\":", key);
+    fputs(text, json->out);
     json->comma = true;
+}
+
+bool json_whole(size_t *out, const json_t *value)
+{
+    double real = json_real_value(value);
+    json_int_t number =
+        json_is_real(value) && real >= 0 && real <= 1e15 ? (json_int_t)real : json_integer_value(value);
+    bool ok = number >= 0 && (json_is_integer(value) || (json_is_real(value) && (double)number == real));
+    *out = ok ? (size_t)number : 0;
+    return ok;
 }

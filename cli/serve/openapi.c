@@ -69,7 +69,21 @@ static void put_body(struct ddl_json *json, const struct route *r)
     ddl_json_close(json, '}');
 }
 
-void openapi_write(struct ddl_json *json, const struct route *routes)
+static void put_components(struct ddl_json *json, size_t tokens)
+{
+    ddl_json_open(json, "components", '{');
+    json_raw(json, "securitySchemes", "{\"key\":{\"type\":\"http\",\"scheme\":\"bearer\"}}");
+    ddl_json_open(json, "schemas", '{');
+    ddl_json_open(json, "token", '{');
+    ddl_json_string(json, "type", "integer");
+    ddl_json_count(json, "minimum", 0);
+    ddl_json_count(json, "maximum", tokens - 1);
+    ddl_json_close(json, '}');
+    ddl_json_close(json, '}');
+    ddl_json_close(json, '}');
+}
+
+void openapi_write(struct ddl_json *json, const struct route *routes, size_t tokens)
 {
     ddl_json_open(json, NULL, '{');
     ddl_json_string(json, "openapi", "3.1.0");
@@ -77,7 +91,7 @@ void openapi_write(struct ddl_json *json, const struct route *routes)
     ddl_json_string(json, "title", "ddl serve");
     ddl_json_string(json, "version", DDL_VERSION);
     ddl_json_close(json, '}');
-    json_raw(json, "components", "{\"securitySchemes\":{\"key\":{\"type\":\"http\",\"scheme\":\"bearer\"}}}");
+    put_components(json, tokens);
     ddl_json_open(json, "paths", '{');
     for (const struct route *r = routes; r->path; r++) {
         ddl_json_open(json, r->path, '{');

@@ -5,6 +5,7 @@
 #include "cli/serve/exchange.h"
 #include "ddl/json.h"
 
-void openapi_write(struct ddl_json *json, const struct route *routes);
+/* tokens: the ids of the served models that have the fewest. */
+void openapi_write(struct ddl_json *json, const struct route *routes, size_t tokens);
 
 #endif

@@ -32,10 +32,8 @@ static bool wrong(struct api_error *e, const char *name, const char *expected)
 static bool read_count(size_t *out, const json_t *value, const char *name, size_t min, size_t max,
                        struct api_error *e)
 {
-    json_int_t number = json_integer_value(value);
-    if (!json_is_integer(value) || number < 0 || (uint64_t)number < min || (uint64_t)number > max)
+    if (!json_whole(out, value) || *out < min || *out > max)
         return api_fail(e, 400, NULL, name, "%s: expected a whole number from %zu to %zu", name, min, max);
-    *out = (size_t)number;
     return true;
 }
 
@@ -100,7 +98,7 @@ static bool read_one_prompt(struct prompt *p, const json_t *value, const char *n
 
 static bool read_prompt(struct request *r, const json_t *value, const char *name, struct api_error *e)
 {
-    bool many = json_is_array(value) && !json_is_integer(json_array_get(value, 0));
+    bool many = json_is_array(value) && !json_is_number(json_array_get(value, 0));
     size_t n = many ? json_array_size(value) : 1;
     if (n == 0 || n > MAX_CHOICES)
         return api_fail(e, 400, NULL, name, "%s: expected 1 to %d prompts, found %zu", name, MAX_CHOICES, n);
@@ -115,17 +113,16 @@ static bool read_prompt(struct request *r, const json_t *value, const char *name
     return true;
 }
 
+/* Of max_tokens and max_completion_tokens the smaller one counts. */
 static bool read_max_tokens(struct request *r, const json_t *value, const char *name, struct api_error *e)
 {
     size_t n = 0;
     if (!read_count(&n, value, name, r->endpoint == CHAT, INT32_MAX, e))
         return false;
-    if (r->has_max_tokens)
-        return api_fail(e, 400, NULL, name,
-                        "%s: max_tokens and max_completion_tokens are the same: expected one", name);
-    r->has_max_tokens = true;
     r->prompt_only = n == 0;
-    r->sampling.max_tokens = n ? n : 1;
+    if (n && (!r->has_max_tokens || n < r->sampling.max_tokens))
+        r->sampling.max_tokens = n;
+    r->has_max_tokens = true;
     return true;
 }
 
@@ -249,9 +246,14 @@ static bool read_logit_bias(struct request *r, const json_t *value, const char *
 
 static bool read_seed(struct request *r, const json_t *value, const char *name, struct api_error *e)
 {
+    double number = json_number_value(value);
     r->has_seed = true;
-    r->sampling.seed = (uint64_t)json_integer_value(value);
-    return json_is_integer(value) || wrong(e, name, "a whole number");
+    r->sampling.seed = (uint64_t)(json_is_integer(value) ? json_integer_value(value)
+                                  : fabs(number) < 9e15  ? (json_int_t)number
+                                                         : 0);
+    return json_is_integer(value) ||
+           (json_is_real(value) && fabs(number) < 9e15 && floor(number) == number) ||
+           wrong(e, name, "a whole number");
 }
 
 static bool read_traced(struct request *r, const json_t *value, const char *name, struct api_error *e)
@@ -345,19 +347,34 @@ static bool read_messages(struct request *r, const json_t *value, const char *na
 }
 
 /* Fields whose only supported values are those that ask for nothing. */
-static bool read_nothing(struct request *r, const json_t *value, const char *name, struct api_error *e)
+static bool unsupported(const char *name, struct api_error *e)
 {
-    const json_t *type = json_object_get(value, "type");
-    bool is_text = json_is_string(type) && strcmp(json_string_value(type), "text") == 0;
+    return api_fail(e, 400, "unsupported", name, "%s: not supported by this server", name);
+}
+
+static bool read_store(struct request *r, const json_t *value, const char *name, struct api_error *e)
+{
     (void)r;
-    if (json_is_false(value) || is_text || (json_is_array(value) && json_array_size(value) == 0))
-        return true;
-    return api_fail(e, 400, "unsupported", name, "%s: not supported", name);
+    return json_is_false(value) || unsupported(name, e);
+}
+
+static bool read_tools(struct request *r, const json_t *value, const char *name, struct api_error *e)
+{
+    (void)r;
+    return (json_is_array(value) && json_array_size(value) == 0) || unsupported(name, e);
+}
+
+static bool read_response_format(struct request *r, const json_t *value, const char *name,
+                                 struct api_error *e)
+{
+    const char *type = json_string_value(json_object_get(value, "type"));
+    (void)r;
+    return (type && strcmp(type, "text") == 0 && json_object_size(value) == 1) || unsupported(name, e);
 }
 
 #define COUNT_SCHEMA(min, max) "{\"type\":\"integer\",\"minimum\":" #min ",\"maximum\":" #max "}"
 #define BOOL_SCHEMA "{\"type\":\"boolean\"}"
-#define ID_SCHEMA COUNT_SCHEMA(0, 2147483647)
+#define ID_SCHEMA "{\"$ref\":\"#/components/schemas/token\"}"
 #define STOP_SCHEMA "{\"type\":\"string\",\"minLength\":1,\"pattern\":\"^[^\\\\x00]+$\"}"
 #define MESSAGE_SCHEMA                                                                                       \
     "{\"type\":\"object\",\"required\":[\"role\",\"content\"],\"additionalProperties\":false,"               \
@@ -400,11 +417,11 @@ static const struct field fields[] = {
     { "ddl_force", BOTH, read_force,
       "{\"anyOf\":[{\"type\":\"string\"},{\"type\":\"array\",\"items\":{\"type\":\"string\"}}]}" },
     { "user", BOTH, read_user, "{\"type\":\"string\"}" },
-    { "store", CHAT, read_nothing, "{\"enum\":[false]}" },
-    { "response_format", CHAT, read_nothing,
+    { "store", CHAT, read_store, "{\"enum\":[false]}" },
+    { "response_format", CHAT, read_response_format,
       "{\"type\":\"object\",\"properties\":{\"type\":{\"enum\":[\"text\"]}},\"required\":[\"type\"],"
       "\"additionalProperties\":false}" },
-    { "tools", CHAT, read_nothing, "{\"type\":\"array\",\"maxItems\":0}" },
+    { "tools", CHAT, read_tools, "{\"type\":\"array\",\"maxItems\":0}" },
     { 0 },
 };
 
@@ -472,10 +489,7 @@ static bool check(struct request *r, struct api_error *e)
         const char *name = r->endpoint == CHAT ? "messages" : "prompt";
         return api_fail(e, 400, NULL, name, "%s: missing", name);
     }
-    if (r->endpoint == CHAT && r->top && !r->has_logprobs)
-        return api_fail(e, 400, NULL, "top_logprobs", "top_logprobs: expected with logprobs true");
-    if (r->include_usage && !r->stream)
-        return api_fail(e, 400, NULL, "stream_options", "stream_options: expected with stream true");
+    r->has_logprobs = r->has_logprobs || r->top > 0;
     r->best_of = r->best_of ? r->best_of : r->n;
     if (r->best_of < r->n)
         return api_fail(e, 400, NULL, "best_of", "best_of: expected at least n, %zu, found %zu", r->n,
@@ -513,9 +527,9 @@ bool request_parse(struct request *r, enum endpoint endpoint, const char *body, 
 
 /* ---- description ---- */
 
-static void write_sampling_schema(struct ddl_json *json, const struct ddl_option *row, const char *name)
+static void write_sampling_schema(struct ddl_json *json, const struct ddl_option *row)
 {
-    ddl_json_open(json, name, '{');
+    ddl_json_open(json, NULL, '{');
     ddl_json_string(json, "description", row->help);
     ddl_json_string(json, "type",
                     row->type == DDL_OPTION_BOOL   ? "boolean"
@@ -525,6 +539,21 @@ static void write_sampling_schema(struct ddl_json *json, const struct ddl_option
         ddl_json_number(json, "minimum", row->min, 17);
         ddl_json_number(json, "maximum", row->max, 17);
     }
+    ddl_json_close(json, '}');
+}
+
+/* A field that may be null: `schema`, or the row. */
+static void write_optional(struct ddl_json *json, const char *name, const char *schema,
+                           const struct ddl_option *row)
+{
+    ddl_json_open(json, name, '{');
+    ddl_json_open(json, "anyOf", '[');
+    if (row)
+        write_sampling_schema(json, row);
+    else
+        json_raw(json, NULL, schema);
+    json_raw(json, NULL, "{\"type\":\"null\"}");
+    ddl_json_close(json, ']');
     ddl_json_close(json, '}');
 }
 
@@ -538,14 +567,16 @@ void request_write_schema(struct ddl_json *json, const char *key, enum endpoint 
     ddl_json_close(json, ']');
     ddl_json_open(json, "properties", '{');
     for (const struct field *f = fields; f->name; f++) {
-        if (f->endpoints & endpoint) {
+        bool required = f->read == read_prompt || f->read == read_messages;
+        if ((f->endpoints & endpoint) && required)
             json_raw(json, f->name, f->schema);
-        }
+        else if (f->endpoints & endpoint)
+            write_optional(json, f->name, f->schema, NULL);
     }
     for (const struct ddl_option *row = ddl_sampling_options(); row->name; row++) {
         char name[64];
         for (size_t i = 0; !has_own_field(row) && ddl_option_name(row, i, name, sizeof name); i++)
-            write_sampling_schema(json, row, name);
+            write_optional(json, name, NULL, row);
     }
     ddl_json_close(json, '}');
     ddl_json_close(json, '}');

@@ -384,8 +384,6 @@ static void bad_requests_name_the_field(void **state)
         { "/v1/completions", "{\"prompt\":\"x\",\"logit_bias\":{\"a\":1}}", 400, "logit_bias" },
         { "/v1/completions", "{\"prompt\":\"x\",\"logit_bias\":{\"1\":101}}", 400, "logit_bias" },
         { "/v1/completions", "{\"prompt\":\"x\",\"stream_options\":{\"x\":1}}", 400, "stream_options" },
-        { "/v1/completions", "{\"prompt\":\"x\",\"stream_options\":{\"include_usage\":true}}", 400,
-          "stream_options" },
         { "/v1/completions", "{\"prompt\":\"x\",\"seed\":0.5}", 400, "seed" },
         { "/v1/completions", "{\"prompt\":\"x\",\"messages\":[]}", 400, "messages" },
         { "/v1/completions", "{\"prompt\":\"x\",\"ddl\":1}", 400, "ddl" },
@@ -402,8 +400,10 @@ static void bad_requests_name_the_field(void **state)
           400, "max_tokens" },
         { "/v1/chat/completions", "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"tools\":[{}]}",
           400, "tools" },
-        { "/v1/chat/completions", "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"top_logprobs\":2}",
-          400, "top_logprobs" },
+        { "/v1/chat/completions", "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"tools\":false}",
+          400, "tools" },
+        { "/v1/completions", "{\"prompt\":[1.0],\"max_tokens\":2.0}", 200, NULL },
+        { "/v1/completions", "{\"prompt\":[1.5]}", 400, "prompt" },
         { "/tokenize", "{}", 400, "prompt" },
         { "/tokenize", "{\"prompt\":\"x\",\"content\":\"y\"}", 400, "prompt" },
         { "/tokenize", "{\"prompt\":\"x\",\"other\":1}", 400, "other" },
@@ -416,6 +416,10 @@ static void bad_requests_name_the_field(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         json_t *root = http_json(&server, cases[i].path, cases[i].body, cases[i].status);
         const json_t *error = json_object_get(root, "error");
+        if (cases[i].status == 200) {
+            json_decref(root);
+            continue;
+        }
         const char *param = json_string_value(json_object_get(error, "param"));
         if (!cases[i].param ? param != NULL : !param || strcmp(param, cases[i].param) != 0)
             fail_msg("%s: the field is '%s'", cases[i].body, param ? param : "");
