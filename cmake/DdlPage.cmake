@@ -1,7 +1,7 @@
 # What the report pages consist of (cli/page/), and Chart.js if it is installed, as a C file of the program: sets
 # DDL_PAGE_SOURCE. Without Chart.js the program refuses --html.
 set(DDL_PAGE_ASSETS "")
-foreach(name page.css page.js compare.js inspect.js prompt.js ablate.js report.js LICENSE.chart.js)
+foreach(name page.css page.js compare.js inspect.js prompt.js ablate.js report.js serve.html serve.css serve.js LICENSE.chart.js)
   list(APPEND DDL_PAGE_ASSETS ${CMAKE_CURRENT_SOURCE_DIR}/cli/page/${name})
 endforeach()
 

@@ -11,8 +11,7 @@
 #include <string.h>
 #include <time.h>
 
-/* NULL if there is none of this name. */
-static const struct page_asset *find_asset(const char *name)
+const struct page_asset *find_page_asset(const char *name)
 {
     const struct page_asset *asset = page_assets;
     while (asset->name && strcmp(asset->name, name) != 0)
@@ -22,7 +21,7 @@ static const struct page_asset *find_asset(const char *name)
 
 ddl_status page_check(const char *path, struct ddl_error *err)
 {
-    if (!*path || find_asset("chart.min.js"))
+    if (!*path || find_page_asset("chart.min.js"))
         return DDL_OK;
     return ddl_error_set(
         err, DDL_E_UNSUPPORTED,
@@ -31,7 +30,7 @@ ddl_status page_check(const char *path, struct ddl_error *err)
 
 static void put_asset(FILE *out, const char *name)
 {
-    const struct page_asset *asset = find_asset(name);
+    const struct page_asset *asset = find_page_asset(name);
     if (asset)
         fwrite(asset->bytes, 1, asset->size, out);
 }

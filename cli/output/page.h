@@ -17,6 +17,8 @@ struct page_asset {
     size_t size;
 };
 extern const struct page_asset page_assets[];
+/* NULL if there is none of this name. */
+const struct page_asset *find_page_asset(const char *name);
 
 enum { PAGE_PATH = 1024 };
 /* The row of the member `html`, a char[PAGE_PATH], of `type`. */

@@ -1,5 +1,6 @@
 /* The endpoints: a table of paths. */
 #define _POSIX_C_SOURCE 200809L
+#include "cli/output/page.h"
 #include "cli/serve/endpoints.h"
 #include "cli/serve/json_text.h"
 #include "cli/serve/openapi.h"
@@ -339,6 +340,37 @@ static enum MHD_Result openapi(struct exchange *x)
     return send_json(x, &text);
 }
 
+/* A file of the page, which is in the program. */
+static enum MHD_Result send_asset(struct exchange *x, const char *name, const char *type)
+{
+    const struct page_asset *asset = find_page_asset(name);
+    struct api_error e;
+    if (asset)
+        return exchange_send(x, 200, type, (const char *)asset->bytes, asset->size);
+    api_fail(&e, 404, "not_found", NULL, "no such path");
+    return exchange_send_error(x, &e);
+}
+
+static enum MHD_Result page(struct exchange *x)
+{
+    return send_asset(x, "serve.html", "text/html; charset=utf-8");
+}
+
+static enum MHD_Result page_style(struct exchange *x)
+{
+    return send_asset(x, "page.css", "text/css; charset=utf-8");
+}
+
+static enum MHD_Result own_style(struct exchange *x)
+{
+    return send_asset(x, "serve.css", "text/css; charset=utf-8");
+}
+
+static enum MHD_Result script(struct exchange *x)
+{
+    return send_asset(x, "serve.js", "text/javascript; charset=utf-8");
+}
+
 #define NULLABLE(type) "{\"type\":[\"" type "\",\"null\"]}"
 #define TOKENIZE_SCHEMA                                                                                      \
     "{\"type\":\"object\",\"required\":[\"prompt\"],\"additionalProperties\":false,\"properties\":{"         \
@@ -360,5 +392,9 @@ const struct route routes[] = {
     { "GET", "/health", "Whether the server answers", true, health, 0, NULL },
     { "GET", "/metrics", "Counters in the text format of Prometheus", false, metrics, 0, NULL },
     { "GET", "/openapi.json", "This description", true, openapi, 0, NULL },
+    { "GET", "/", NULL, true, page, 0, NULL },
+    { "GET", "/page.css", NULL, true, page_style, 0, NULL },
+    { "GET", "/serve.css", NULL, true, own_style, 0, NULL },
+    { "GET", "/serve.js", NULL, true, script, 0, NULL },
     { 0 },
 };

@@ -53,8 +53,9 @@ struct exchange {
 /* A path; a list ends with a row without one. `answer` is called when the body is complete; it answers, or
  * submits a job. */
 struct route {
-    const char *method, *path, *about;
-    bool open; /* without a key, and while the server stops */
+    const char *method, *path;
+    const char *about; /* for /openapi.json; NULL: a part of the page */
+    bool open;         /* without a key, and while the server stops */
     enum MHD_Result (*answer)(struct exchange *x);
     enum endpoint endpoint; /* whose fields the body has; 0: none */
     const char *schema;     /* of the body of another endpoint; NULL: no body */

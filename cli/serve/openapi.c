@@ -94,6 +94,8 @@ void openapi_write(struct ddl_json *json, const struct route *routes, size_t tok
     put_components(json, tokens);
     ddl_json_open(json, "paths", '{');
     for (const struct route *r = routes; r->path; r++) {
+        if (!r->about)
+            continue;
         ddl_json_open(json, r->path, '{');
         ddl_json_open(json, strcmp(r->method, "GET") == 0 ? "get" : "post", '{');
         ddl_json_string(json, "summary", r->about);

@@ -36,6 +36,10 @@ static void add_headers(const struct exchange *x, struct MHD_Response *response,
     MHD_add_response_header(response, "Content-Type", type);
     MHD_add_response_header(response, "X-Content-Type-Options", "nosniff");
     MHD_add_response_header(response, "Cache-Control", "no-store");
+    MHD_add_response_header(response, "Content-Security-Policy",
+                            "default-src 'none'; connect-src 'self'; script-src 'self'; style-src 'self'; "
+                            "frame-ancestors 'none'; base-uri 'none'; form-action 'none'");
+    MHD_add_response_header(response, "Referrer-Policy", "no-referrer");
     if (*cors) {
         MHD_add_response_header(response, "Access-Control-Allow-Origin", cors);
         MHD_add_response_header(response, "Access-Control-Allow-Headers", "Authorization, Content-Type");

@@ -1,5 +1,6 @@
 /* ddl serve: the answers of its endpoints, its errors, and clients that behave badly. */
 #define _POSIX_C_SOURCE 200809L
+#include "support/browser.h"
 #include "support/files.h"
 #include "support/http.h"
 #include "support/program.h"
@@ -708,6 +709,97 @@ static void slow_clients_are_closed(void **state)
     http_stop(&server);
 }
 
+/* ---- the page ---- */
+
+/* A number that the page computes. */
+static double page_number(const char *expression)
+{
+    json_t *value = browser_evaluate(expression);
+    double number = json_number_value(value);
+    json_decref(value);
+    return number;
+}
+
+static void wait_until(const char *expression)
+{
+    for (int i = 0; i < 600; i++) {
+        json_t *value = browser_evaluate(expression);
+        bool is_true = json_is_true(value);
+        json_decref(value);
+        if (is_true)
+            return;
+        nanosleep(&(struct timespec){ .tv_nsec = 100000000 }, NULL);
+    }
+    fail_msg("never true: %s", expression);
+}
+
+static void picture(const char *name)
+{
+    char path[2200];
+    snprintf(path, sizeof path, "%s", scratch_path(name));
+    browser_screenshot(path);
+    assert_true(page_number("document.documentElement.scrollWidth - innerWidth") <= 0);
+    assert_string_equal(browser_errors(), "");
+}
+
+#define FINISHED "document.getElementById('status').textContent === 'done'"
+
+/* Two models and forced gates on one prompt; candidates and gates by mouse and keyboard; a chat; errors. The
+ * scratch folder has a picture of each state. */
+static void the_page_shows_texts_and_gates(void **state)
+{
+    struct http_server server;
+    char url[64];
+    (void)state;
+    if (!browser_start())
+        skip();
+    http_start(&server, NULL, "one='%s' two='%s'", folder, short_folder);
+    snprintf(url, sizeof url, "http://127.0.0.1:%d/", server.port);
+    browser_open_url(url, &(struct browser_view){ .width = 1200 });
+    wait_until("document.querySelectorAll('#model option').length === 2");
+    picture("page-begin.png");
+    json_decref(browser_evaluate("prompt = document.getElementById('prompt'), prompt.value = 'Permission',"
+                                 "document.getElementById('max_tokens').value = 6,"
+                                 "document.getElementById('other').value = 'two',"
+                                 "document.getElementById('force').checked = true,"
+                                 "document.getElementById('run').click(), 0"));
+    wait_until(FINISHED);
+    assert_int_equal((int)page_number("document.querySelectorAll('.output').length"), 3);
+    assert_true(page_number("document.querySelectorAll('.output .token').length") > 3 * 7);
+    assert_int_equal((int)page_number("document.querySelector('.output canvas').height"), 6 * 12);
+    picture("page-compared.png");
+    json_decref(browser_evaluate("document.querySelectorAll('.output .token')[3].click(), 0"));
+    assert_true(page_number("document.querySelectorAll('.output .detail td').length") >= 10);
+    json_decref(browser_evaluate(
+        "document.querySelector('.output canvas').dispatchEvent(new KeyboardEvent('keydown', "
+        "{ key: 'ArrowDown', bubbles: true })), 0"));
+    wait_until("document.querySelector('.output .detail').textContent.includes('sublayer 0.mlp: ')");
+    wait_until("/beta \\d.*readout.*target/.test(document.querySelector('.output .detail').textContent)");
+    picture("page-token.png");
+    json_decref(browser_evaluate("document.getElementById('mode').value = 'chat',"
+                                 "document.getElementById('other').value = '',"
+                                 "document.getElementById('force').checked = false,"
+                                 "document.getElementById('run').click(), 0"));
+    wait_until("document.querySelectorAll('.output').length === 1 && " FINISHED);
+    browser_set_media(&(struct browser_view){ .width = 1200, .dark = true });
+    picture("page-chat-dark.png");
+    json_decref(
+        browser_evaluate("document.getElementById('operator-beta').value = 2,"
+                         "document.getElementById('operator-beta').dispatchEvent(new Event('input')), 0"));
+    wait_until("document.getElementById('operator-text').textContent.includes('a reflection')");
+    browser_open_url(url, &(struct browser_view){ .width = 380 });
+    wait_until("document.querySelectorAll('#model option').length === 2");
+    json_decref(browser_evaluate(
+        "document.getElementById('top_p').value = 7, document.getElementById('form').noValidate = true,"
+        "document.getElementById('run').click(), 0"));
+    wait_until("document.querySelector('.output .error')?.textContent.startsWith('top_p: expected')");
+    assert_non_null(strstr(browser_errors(), "status of 400")); /* the browser's own message */
+    browser_screenshot(scratch_path("page-error-phone.png"));
+    assert_true(page_number("document.documentElement.scrollWidth - innerWidth") <= 0);
+    browser_stop();
+    http_stop(&server);
+}
+
 static void refusals(void **state)
 {
     const struct refusal cases[] = {
@@ -743,6 +835,7 @@ int main(void)
         cmocka_unit_test(stops_are_orderly),
         cmocka_unit_test(broken_clients_change_nothing),
         cmocka_unit_test(slow_clients_are_closed),
+        cmocka_unit_test(the_page_shows_texts_and_gates),
         cmocka_unit_test(refusals),
     };
     return cmocka_run_group_tests(tests, write_models, NULL);

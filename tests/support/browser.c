@@ -229,6 +229,11 @@ void browser_open(const char *path, const struct browser_view *view)
 {
     char url[4200];
     snprintf(url, sizeof url, "file://%s", path);
+    browser_open_url(url, view);
+}
+
+void browser_open_url(const char *url, const struct browser_view *view)
+{
     *browser.errors = '\0';
     browser.loaded = false;
     do_call("Emulation.setDeviceMetricsOverride",

@@ -18,6 +18,8 @@ struct browser_view {
 };
 /* Loads a file and waits until it is loaded. */
 void browser_open(const char *path, const struct browser_view *view);
+/* The same for an address. */
+void browser_open_url(const char *url, const struct browser_view *view);
 /* Changes the color scheme and medium of the page that is open. */
 void browser_set_media(const struct browser_view *view);
 /* Value of a JavaScript expression in the page, a promise is awaited; free with json_decref. */

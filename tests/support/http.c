@@ -49,8 +49,8 @@ void http_start(struct http_server *server, const char *key, const char *argumen
         prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that fails leaves no server behind */
         dup2(ends[1], STDERR_FILENO);
         dup2(ends[1], STDOUT_FILENO);
-        close(ends[0]);
-        close(ends[1]);
+        for (int fd = STDERR_FILENO + 1; fd < 256; fd++)
+            close(fd); /* the pipes of a browser end with the test */
         if (key)
             setenv("DDL_API_KEY", key, 1);
         else
