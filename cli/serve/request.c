@@ -25,19 +25,19 @@ static bool apply_template(struct request *r, const struct request_limits *limit
         messages[i] = (struct message){ (enum chat_role)p->ids.n, p->text, p->size };
     }
     ddl_status status = chat_encode(limits->chat, limits->tokenizer, messages, r->n_prompts, &ids, &err);
-    for (size_t i = 0; i < r->n_prompts; i++) {
-        free(messages[i].content);
-        r->prompts[i] = (struct prompt){ 0 };
-    }
+    for (size_t i = 0; i < r->n_prompts; i++)
+        free(r->prompts[i].text);
     free(messages);
+    r->prompts[0] = (struct prompt){ .ids = ids };
     r->n_prompts = 1;
-    r->prompts[0].ids = ids;
     if (!status && limits->chat->stop) {
         r->stops[r->n_stops] = strdup(limits->chat->stop);
         status = r->stops[r->n_stops] ? DDL_OK : DDL_E_MEMORY;
         r->n_stops += !status;
     }
-    return status ? api_fail_with(e, "messages", &err) : true;
+    if (status)
+        api_fail_with(e, "messages", &err);
+    return status == DDL_OK;
 }
 
 /* Encodes a text, or decodes ids; an empty text is <|endoftext|>, with which documents begin in training. */

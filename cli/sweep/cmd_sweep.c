@@ -204,9 +204,8 @@ const struct command sweep_command = {
             "folder of its own below out, trained by a process of its own ('ddl train'). The section",
             "choose lists values of one key, such as lr: for each model and each combination of grid values,",
             "a shorter run is first trained with each of the listed values, and the value with the lowest",
-            "loss is used; with extend, a list whose smallest or largest value wins is continued. The file "
-            "is",
-            "checked before anything runs.",
+            "loss is used; with extend, a list whose smallest or largest value wins is continued. The",
+            "file is checked before anything runs.",
             "After SIGINT, SIGTERM or SIGUSR1 the runs write checkpoints and end; exit status 3. The same",
             "command continues: finished runs are skipped, stopped ones are resumed, and failed ones are",
             "skipped unless --retry is given. A failed run does not stop the others; then the exit status",

@@ -359,7 +359,7 @@ static void find_top(const ddl_engine *e, ddl_generation *r, const float *logits
 {
     size_t n = 0;
     for (size_t id = 0; id < e->V; id++) {
-        size_t at = n;
+        size_t at;
         if (isnan(logits[id]) || (n == r->n_top && !(logits[id] > logits[r->top[n - 1].id])))
             continue;
         n += n < r->n_top;
