@@ -25,7 +25,7 @@ struct chat_template {
 ddl_status chat_template_load(struct chat_template *t, const char *dir, struct ddl_error *err);
 void chat_template_free(struct chat_template *t);
 
-/* One message; `content` (size bytes) is borrowed. */
+/* One message; `content` (size bytes) is owned. */
 struct message {
     enum chat_role role;
     char *content;

@@ -15,29 +15,22 @@ static bool no_memory(struct api_error *e)
 /* The messages become one prompt. */
 static bool apply_template(struct request *r, const struct request_limits *limits, struct api_error *e)
 {
-    struct message *messages = calloc(r->n_prompts, sizeof *messages);
-    struct ddl_ids ids = { 0 };
     struct ddl_error err = { 0 };
-    if (!messages)
+    r->prompts = calloc(1, sizeof *r->prompts);
+    if (!r->prompts)
         return no_memory(e);
-    for (size_t i = 0; i < r->n_prompts; i++) {
-        struct prompt *p = &r->prompts[i];
-        messages[i] = (struct message){ (enum chat_role)p->ids.n, p->text, p->size };
-    }
-    ddl_status status = chat_encode(limits->chat, limits->tokenizer, messages, r->n_prompts, &ids, &err);
-    for (size_t i = 0; i < r->n_prompts; i++)
-        free(r->prompts[i].text);
-    free(messages);
-    r->prompts[0] = (struct prompt){ .ids = ids };
     r->n_prompts = 1;
-    if (!status && limits->chat->stop) {
-        r->stops[r->n_stops] = strdup(limits->chat->stop);
-        status = r->stops[r->n_stops] ? DDL_OK : DDL_E_MEMORY;
-        r->n_stops += !status;
-    }
+    ddl_status status =
+        chat_encode(limits->chat, limits->tokenizer, r->messages, r->n_messages, &r->prompts[0].ids, &err);
     if (status)
-        api_fail_with(e, "messages", &err);
-    return status == DDL_OK;
+        return api_fail_with(e, "messages", &err);
+    if (!limits->chat->stop)
+        return true;
+    r->stops[r->n_stops] = strdup(limits->chat->stop);
+    if (!r->stops[r->n_stops])
+        return no_memory(e);
+    r->n_stops++;
+    return true;
 }
 
 /* Encodes a text, or decodes ids; an empty text is <|endoftext|>, with which documents begin in training. */
@@ -130,8 +123,11 @@ void request_free(struct request *r)
         free(r->prompts[i].text);
         free(r->prompts[i].ids.ids);
     }
+    for (size_t i = 0; i < r->n_messages; i++)
+        free(r->messages[i].content);
     for (size_t i = 0; i < r->n_stops; i++)
         free(r->stops[i]);
+    free(r->messages);
     buffer_free(&r->force);
     free(r->forces);
     free(r->prompts);

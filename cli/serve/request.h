@@ -34,7 +34,9 @@ struct prompt {
 /* Free with request_free, after a failure too. */
 struct request {
     enum endpoint endpoint;
-    char *model; /* the name of a model; NULL: not given */
+    char *model;              /* the name of a model; NULL: not given */
+    struct message *messages; /* (n_messages) of a chat, until they have become a prompt */
+    size_t n_messages;
     struct prompt *prompts;
     size_t n_prompts, n, best_of;
     bool echo, stream, include_usage, has_max_tokens, has_seed;

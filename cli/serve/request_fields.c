@@ -289,12 +289,12 @@ static bool read_user(struct request *r, const json_t *value, const char *name, 
 }
 
 /* The text of a message: a string, or an array of parts of type text. */
-static bool read_content(struct prompt *out, const json_t *content, struct api_error *e)
+static bool read_content(struct message *out, const json_t *content, struct api_error *e)
 {
     struct buffer text = { 0 };
     bool ok = true;
     if (json_is_string(content))
-        return copy_text(&out->text, &out->size, content, e);
+        return copy_text(&out->content, &out->size, content, e);
     if (!json_is_array(content))
         return wrong(e, "messages", "a content that is a text or an array of texts");
     for (size_t i = 0; ok && i < json_array_size(content); i++) {
@@ -307,13 +307,12 @@ static bool read_content(struct prompt *out, const json_t *content, struct api_e
     }
     if (ok && !text.bytes && !buffer_add(&text, "", 0))
         ok = no_memory(e);
-    out->text = text.bytes;
+    out->content = text.bytes;
     out->size = text.n;
     return ok;
 }
 
-/* Messages are kept as prompts of one text each until the template is known; `ids` holds the role. */
-static bool read_message(struct prompt *out, const json_t *message, struct api_error *e)
+static bool read_message(struct message *out, const json_t *message, struct api_error *e)
 {
     const char *role = json_string_value(json_object_get(message, "role")), *key;
     enum chat_role number;
@@ -326,7 +325,7 @@ static bool read_message(struct prompt *out, const json_t *message, struct api_e
             !json_is_null(value))
             return api_fail(e, 400, NULL, "messages", "messages: '%.100s' is not supported", key);
     }
-    out->ids.n = (size_t)number;
+    out->role = number;
     return read_content(out, json_object_get(message, "content"), e);
 }
 
@@ -335,12 +334,12 @@ static bool read_messages(struct request *r, const json_t *value, const char *na
     size_t n = json_array_size(value);
     if (n == 0 || n > MAX_CHOICES)
         return api_fail(e, 400, NULL, name, "%s: expected an array of 1 to %d messages", name, MAX_CHOICES);
-    r->prompts = calloc(n, sizeof *r->prompts);
-    if (!r->prompts)
+    r->messages = calloc(n, sizeof *r->messages);
+    if (!r->messages)
         return no_memory(e);
-    r->n_prompts = n;
+    r->n_messages = n;
     for (size_t i = 0; i < n; i++) {
-        if (!read_message(&r->prompts[i], json_array_get(value, i), e))
+        if (!read_message(&r->messages[i], json_array_get(value, i), e))
             return false;
     }
     return true;
@@ -485,7 +484,7 @@ static bool read_member(struct request *r, const char *name, const json_t *value
 
 static bool check(struct request *r, struct api_error *e)
 {
-    if (!r->prompts) {
+    if (!r->prompts && !r->messages) {
         const char *name = r->endpoint == CHAT ? "messages" : "prompt";
         return api_fail(e, 400, NULL, name, "%s: missing", name);
     }
