@@ -150,7 +150,8 @@ static void wrong_plugins(void **state)
     setenv("DDL_COMM", "mpi", 1);
     setenv("DDL_COMM_PLUGIN", getenv("DDL_STUB_OTHER"), 1);
     snprintf(expected, sizeof expected,
-             "%s: the MPI plugin is of another version: expected interface %d, found %d",
+             "%s: the MPI plugin is of another version: expected interface %d, found %d: "
+             "install ddl and its plugins of one version",
              getenv("DDL_STUB_OTHER"), DDL_COMM_ABI, DDL_COMM_ABI + 1);
     assert_refused(DDL_E_UNSUPPORTED, expected);
     setenv("DDL_COMM_PLUGIN", "libm.so.6", 1);
