@@ -33,12 +33,30 @@ static bool apply_template(struct request *r, const struct request_limits *limit
     return true;
 }
 
+/* The text of the prompt's ids into p->text. */
+static bool decode(struct prompt *p, const ddl_tokenizer *tokenizer, struct api_error *e)
+{
+    struct buffer text = { 0 };
+    size_t V = ddl_tokenizer_vocab_size(tokenizer);
+    bool ok = true;
+    for (size_t i = 0; ok && i < p->ids.n; i++) {
+        size_t size = 0;
+        const char *bytes = ddl_tokenizer_bytes(tokenizer, p->ids.ids[i], &size);
+        if ((size_t)p->ids.ids[i] >= V)
+            ok = api_fail(e, 400, NULL, "prompt", "prompt: token %zu: expected 0 to %zu, found %ld", i, V - 1,
+                          (long)p->ids.ids[i]);
+        else if (!buffer_add(&text, bytes ? bytes : "", bytes ? size : 0))
+            ok = no_memory(e);
+    }
+    p->text = text.bytes;
+    p->size = text.n;
+    return ok;
+}
+
 /* Encodes a text, or decodes ids; an empty text is <|endoftext|>, with which documents begin in training. */
 static bool complete_prompt(struct prompt *p, const struct request_limits *limits, struct api_error *e)
 {
     struct ddl_error err = { 0 };
-    struct buffer text = { 0 };
-    size_t V = ddl_tokenizer_vocab_size(limits->tokenizer);
     int32_t end = ddl_tokenizer_end_of_text(limits->tokenizer);
     if (p->text && p->size == 0 && end >= 0) {
         p->ids.ids = malloc(sizeof *p->ids.ids);
@@ -47,23 +65,10 @@ static bool complete_prompt(struct prompt *p, const struct request_limits *limit
         p->ids.ids[p->ids.n++] = end;
         return true;
     }
-    if (p->text)
-        return !ddl_tokenizer_encode(limits->tokenizer, p->text, p->size, true, &p->ids, &err) ||
-               api_fail_with(e, "prompt", &err);
-    for (size_t i = 0; i < p->ids.n; i++) {
-        size_t size = 0;
-        const char *bytes = ddl_tokenizer_bytes(limits->tokenizer, p->ids.ids[i], &size);
-        if ((size_t)p->ids.ids[i] >= V)
-            return api_fail(e, 400, NULL, "prompt", "prompt: token %zu: expected 0 to %zu, found %ld", i,
-                            V - 1, (long)p->ids.ids[i]);
-        if (!buffer_add(&text, bytes ? bytes : "", bytes ? size : 0)) {
-            buffer_free(&text);
-            return no_memory(e);
-        }
-    }
-    p->text = text.bytes;
-    p->size = text.n;
-    return true;
+    if (!p->text)
+        return decode(p, limits->tokenizer, e);
+    return !ddl_tokenizer_encode(limits->tokenizer, p->text, p->size, true, &p->ids, &err) ||
+           api_fail_with(e, "prompt", &err);
 }
 
 static bool check_length(const struct request *r, const struct prompt *p, const struct request_limits *limits,
