@@ -225,8 +225,8 @@ static ddl_status serve(struct served *models, size_t n, const struct flags *fla
                                       .log = flags->log,
                                       .log_prompts = flags->log_prompts };
     char shown[320];
-    int socket;
-    bool is_loopback;
+    int socket = -1;
+    bool is_loopback = false;
     struct server *server = NULL;
     snprintf(options.cors, sizeof options.cors, "%s", flags->cors);
     ddl_status status = read_keys(&options, flags, err);

@@ -627,8 +627,7 @@ static void broken_clients_change_nothing(void **state)
         "GET / HTTP/9.9\r\n\r\n",
         "POST /v1/completions HTTP/1.1\r\nContent-Length: -5\r\n\r\n",
         "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nZZ\r\n",
-        "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
-        "application/json\r\nContent-Length: 50\r\n\r\n{",
+        "POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{",
         "GET /health HTTP/1.1\r\nHost: localhost\r\nX: \x01\xff\xfe\r\n\r\n",
         "\xff\xfe\xfd",
         "{\"prompt\":\"x\"}\n",
