@@ -61,16 +61,6 @@ static void print_tsv(const struct ddl_token_score *score, const char *bytes, si
     printf("\t%.9g\t%ld\t%.9g\n", score->logprob, (long)score->rank, score->entropy);
 }
 
-static bool is_utf8(const char *bytes, size_t size)
-{
-    for (size_t at = 0, length; at < size; at += length) {
-        length = ddl_utf8_length(bytes + at, size - at);
-        if (length == 0)
-            return false;
-    }
-    return true;
-}
-
 static void print_json(const struct ddl_token_score *score, const char *bytes, size_t size)
 {
     struct ddl_json json = { stdout, false };

@@ -25,6 +25,16 @@ const char *printable(const char *text)
     return ddl_text_escape(NULL, 0, text, n) == n ? text : printable_bytes(text, n);
 }
 
+bool is_utf8(const char *bytes, size_t size)
+{
+    for (size_t at = 0, length; at < size; at += length) {
+        length = ddl_utf8_length(bytes + at, size - at);
+        if (length == 0)
+            return false;
+    }
+    return true;
+}
+
 void print_generated(FILE *file, const char *text, size_t n)
 {
     if (isatty(fileno(file)) != 1) {

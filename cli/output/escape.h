@@ -13,6 +13,9 @@ const char *printable(const char *text);
 /* The same for `n` bytes. */
 const char *printable_bytes(const char *text, size_t n);
 
+/* Whether the bytes are whole UTF-8 characters. */
+bool is_utf8(const char *bytes, size_t size);
+
 /* Prints text that a model has generated, or ids have: unchanged, but on a terminal with the escapes of
  * `printable` except for newlines and tabs. */
 void print_generated(FILE *file, const char *text, size_t n);

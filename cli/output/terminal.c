@@ -23,7 +23,7 @@ static atomic_int caught; /* the signal, or 0 */
 static atomic_bool exits, line_open;
 static bool is_silent; /* of several processes that a launcher started, only the first one prints */
 
-static double now(void)
+double monotonic_seconds(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -50,9 +50,9 @@ static void *listen(void *user)
         if (exits)
             exit_interrupted();
         if (caught == 0) {
-            first_at = now();
+            first_at = monotonic_seconds();
             caught = number;
-        } else if (number != caught || now() - first_at >= 0.1) {
+        } else if (number != caught || monotonic_seconds() - first_at >= 0.1) {
             break;
         }
     }
@@ -237,12 +237,14 @@ static void print_fields(const struct line_fields *fields, size_t columns)
 
 struct progress_line progress_line_on_stderr(bool quiet)
 {
-    return (struct progress_line){ .quiet = quiet, .terminal = terminal_has_control(stderr), .shown = now() };
+    return (struct progress_line){ .quiet = quiet,
+                                   .terminal = terminal_has_control(stderr),
+                                   .shown = monotonic_seconds() };
 }
 
 bool progress_line_due(const struct progress_line *line)
 {
-    return !line->quiet && now() >= line->shown + (line->terminal ? 0.2 : 10);
+    return !line->quiet && monotonic_seconds() >= line->shown + (line->terminal ? 0.2 : 10);
 }
 
 static void set_open(struct progress_line *line, bool open)
@@ -255,7 +257,7 @@ void progress_line_show(struct progress_line *line, const struct line_fields *fi
 {
     if (line->quiet)
         return;
-    line->shown = now();
+    line->shown = monotonic_seconds();
     set_open(line, line->terminal);
     if (line->terminal)
         fputc('\r', stderr);
@@ -293,7 +295,7 @@ void progress_block_show(struct progress_block *block, const struct line_fields 
     size_t rows = window_of(line).ws_row;
     if (line->quiet)
         return;
-    line->shown = now();
+    line->shown = monotonic_seconds();
     if (line->terminal)
         rewind_block(block);
     if (line->terminal && rows > 1 && n > rows - 1)
@@ -322,7 +324,9 @@ void progress_block_clear(struct progress_block *block)
 
 struct work_line work_line_on_stderr(const char *unit, bool quiet)
 {
-    return (struct work_line){ .line = progress_line_on_stderr(quiet), .unit = unit, .start = now() };
+    return (struct work_line){ .line = progress_line_on_stderr(quiet),
+                               .unit = unit,
+                               .start = monotonic_seconds() };
 }
 
 void work_line_begin(struct work_line *work, const char *name, const char *what)
@@ -340,8 +344,9 @@ void work_line_show(struct work_line *work, const char *name, const char *what)
     if (!progress_line_due(&work->line))
         return;
     if (computed)
-        format_seconds((now() - work->start) / (double)computed * (double)(work->total - work->done), left,
-                       sizeof left);
+        format_seconds((monotonic_seconds() - work->start) / (double)computed *
+                           (double)(work->total - work->done),
+                       left, sizeof left);
     struct line_fields fields = { 0 };
     size_t length = strlen(name);
     add_field(&fields, 2, "%s%s", length > NAME ? "..." : "", name + (length > NAME ? length - NAME + 3 : 0));

@@ -34,6 +34,8 @@ bool terminal_has_color(FILE *file);
  * else in brackets. */
 void print_prompt(FILE *file, const char *text, size_t n);
 
+/* Seconds since some moment, by a clock that is never set back. */
+double monotonic_seconds(void);
 /* "2:03", "1:02:03", "2.5 days". */
 void format_seconds(double seconds, char *out, size_t size);
 

@@ -1,6 +1,7 @@
 #define _POSIX_C_SOURCE 200809L
 #include "cli/serve/answers.h"
 
+#include "cli/output/escape.h"
 #include "cli/serve/json_text.h"
 
 #include <math.h>
@@ -9,16 +10,6 @@
 #include <string.h>
 
 /* ---- tokens ---- */
-
-static bool is_utf8(const char *bytes, size_t size)
-{
-    for (size_t at = 0, length; at < size; at += length) {
-        length = ddl_utf8_length(bytes + at, size - at);
-        if (length == 0)
-            return false;
-    }
-    return true;
-}
 
 static size_t characters(const char *bytes, size_t size)
 {
@@ -330,12 +321,17 @@ bool answer_write(struct job *job, struct buffer *out)
 
 /* ---- streams ---- */
 
+static bool add_event(struct buffer *out, const struct buffer *data)
+{
+    return buffer_add(out, "data: ", 6) && buffer_add(out, data->bytes, data->n) &&
+           buffer_add(out, "\n\n", 2);
+}
+
 static bool close_event(struct json_text *text, struct buffer *out)
 {
-    struct buffer event = { 0 };
-    bool complete = json_text_close(text, &event) && buffer_add(out, "data: ", 6) &&
-                    buffer_add(out, event.bytes, event.n) && buffer_add(out, "\n\n", 2);
-    buffer_free(&event);
+    struct buffer data = { 0 };
+    bool complete = json_text_close(text, &data) && add_event(out, &data);
+    buffer_free(&data);
     return complete;
 }
 
@@ -359,8 +355,7 @@ bool answer_stream_end(struct job *job, struct buffer *out)
 {
     struct buffer error = { 0 };
     if (job->error.status) {
-        bool complete = api_error_write(&job->error, &error) && buffer_add(out, "data: ", 6) &&
-                        buffer_add(out, error.bytes, error.n) && buffer_add(out, "\n\n", 2);
+        bool complete = api_error_write(&job->error, &error) && add_event(out, &error);
         buffer_free(&error);
         return complete;
     }

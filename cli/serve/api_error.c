@@ -26,6 +26,11 @@ bool api_fail_with(struct api_error *e, const char *param, const struct ddl_erro
     return api_fail(e, status, NULL, param, "%s", err->text);
 }
 
+bool api_no_memory(struct api_error *e)
+{
+    return api_fail(e, 503, NULL, NULL, "out of memory for the request");
+}
+
 static const char *type_of(int status)
 {
     return status == 401   ? "authentication_error"

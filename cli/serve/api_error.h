@@ -20,6 +20,8 @@ bool api_fail(struct api_error *e, int status, const char *code, const char *par
 /* The same for an error of the library: 400 for DDL_E_USAGE and DDL_E_FORMAT, 503 for DDL_E_MEMORY, else 500.
  */
 bool api_fail_with(struct api_error *e, const char *param, const struct ddl_error *err);
+/* 503 for a request. */
+bool api_no_memory(struct api_error *e);
 /* Appends {"error": {...}}. False without memory. */
 bool api_error_write(const struct api_error *e, struct buffer *out);
 

@@ -65,7 +65,7 @@ static enum MHD_Result generate(struct exchange *x)
         ok = request_prepare(&request, &limits, &e);
         job = ok ? job_new(&request, served->name, served->folder.tokenizer) : NULL;
         if (ok && !job)
-            api_fail(&e, 503, NULL, NULL, "out of memory for the request");
+            api_no_memory(&e);
     }
     buffer_free(&x->body);
     request_free(&request);
@@ -77,16 +77,9 @@ static enum MHD_Result generate(struct exchange *x)
 /* The parsed body: an object with known members only; NULL, with an error, for others. */
 static json_t *parse_body(struct exchange *x, const char *const *known, struct api_error *e)
 {
-    json_error_t why;
     const char *key;
-    json_t *value, *root = json_loadb(x->body.bytes ? x->body.bytes : "", x->body.n,
-                                      JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &why);
-    bool ok = json_is_object(root);
-    if (!root)
-        api_fail(e, 400, "invalid_json", NULL, "the body is not valid JSON: line %d, column %d: %s", why.line,
-                 why.column, why.text);
-    else if (!ok)
-        api_fail(e, 400, NULL, NULL, "the body is not an object");
+    json_t *value, *root = request_body(x->body.bytes ? x->body.bytes : "", x->body.n, e);
+    bool ok = root != NULL;
     json_object_foreach(root, key, value)
     {
         size_t i = 0;

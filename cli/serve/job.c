@@ -72,13 +72,6 @@ void job_free(struct job *job)
 
 /* ---- what the engine calls ---- */
 
-static double now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
-
 static int receive_text(void *user, size_t sequence, const char *text, size_t size)
 {
     struct choice *c = user;
@@ -115,12 +108,8 @@ static void receive_token(void *user, size_t sequence, const struct ddl_engine_t
 {
     struct choice *c = user;
     (void)sequence;
-    if (!token->is_prompt) {
-        c->last_token = now();
-        c->first_token = c->first_token > 0 ? c->first_token : c->last_token;
+    if (!token->is_prompt)
         c->logprob_sum += token->logprob;
-        c->new_tokens++;
-    }
     if (c->job->request.has_logprobs)
         c->no_memory = c->no_memory || !add_record(c, token);
 }
@@ -174,6 +163,7 @@ static void receive_trace(void *user, size_t sequence, const struct ddl_trace_ro
 void job_begin_choice(struct choice *choice, struct ddl_engine_request *out, struct ddl_sampling *sampling)
 {
     const struct request *r = &choice->job->request;
+    bool scores = r->has_logprobs || r->best_of > r->n; /* which reads a row of logits twice */
     const struct prompt *p = &r->prompts[choice->prompt];
     *sampling = r->sampling;
     sampling->seed = choice->job->seed;
@@ -183,12 +173,11 @@ void job_begin_choice(struct choice *choice, struct ddl_engine_request *out, str
                                         .sampling = sampling,
                                         .text = receive_text,
                                         .user = choice,
-                                        .token = receive_token,
+                                        .token = scores ? receive_token : NULL,
                                         .n_top = r->top,
                                         .score_prompt = r->has_logprobs && r->echo,
                                         .prompt_only = r->prompt_only,
                                         .trace = r->traced ? receive_trace : NULL,
                                         .force = r->forces };
     choice->begun = true;
-    choice->prompt_tokens = p->ids.n;
 }

@@ -44,8 +44,8 @@ struct choice {
     size_t n_tokens, capacity;
     struct trace_tensor *traces; /* sublayer by sublayer */
     size_t n_traces;
-    size_t prompt_tokens, new_tokens, reused;
-    double logprob_sum;                    /* of the new tokens */
+    size_t new_tokens, reused;
+    double logprob_sum;                    /* of the new tokens, where they are scored */
     size_t sent_text, sent_tokens, offset; /* what was streamed; characters before it */
     double first_token, last_token;        /* times, 0: none yet */
 };

@@ -7,18 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool no_memory(struct api_error *e)
-{
-    return api_fail(e, 503, NULL, NULL, "out of memory for the request");
-}
-
 /* The messages become one prompt. */
 static bool apply_template(struct request *r, const struct request_limits *limits, struct api_error *e)
 {
     struct ddl_error err = { 0 };
     r->prompts = calloc(1, sizeof *r->prompts);
     if (!r->prompts)
-        return no_memory(e);
+        return api_no_memory(e);
     r->n_prompts = 1;
     ddl_status status =
         chat_encode(limits->chat, limits->tokenizer, r->messages, r->n_messages, &r->prompts[0].ids, &err);
@@ -28,7 +23,7 @@ static bool apply_template(struct request *r, const struct request_limits *limit
         return true;
     r->stops[r->n_stops] = strdup(limits->chat->stop);
     if (!r->stops[r->n_stops])
-        return no_memory(e);
+        return api_no_memory(e);
     r->n_stops++;
     return true;
 }
@@ -46,7 +41,7 @@ static bool decode(struct prompt *p, const ddl_tokenizer *tokenizer, struct api_
             ok = api_fail(e, 400, NULL, "prompt", "prompt: token %zu: expected 0 to %zu, found %ld", i, V - 1,
                           (long)p->ids.ids[i]);
         else if (!buffer_add(&text, bytes ? bytes : "", bytes ? size : 0))
-            ok = no_memory(e);
+            ok = api_no_memory(e);
     }
     p->text = text.bytes;
     p->size = text.n;
@@ -61,7 +56,7 @@ static bool complete_prompt(struct prompt *p, const struct request_limits *limit
     if (p->text && p->size == 0 && end >= 0) {
         p->ids.ids = malloc(sizeof *p->ids.ids);
         if (!p->ids.ids)
-            return no_memory(e);
+            return api_no_memory(e);
         p->ids.ids[p->ids.n++] = end;
         return true;
     }
@@ -96,7 +91,7 @@ static bool plan_forces(struct request *r, const struct ddl_config *config, stru
                       "ddl_force: 'mean' is not supported: expected a number");
     r->forces = ok ? calloc(plan.n, sizeof *r->forces) : NULL;
     if (ok && !r->forces)
-        ok = no_memory(e);
+        ok = api_no_memory(e);
     for (size_t s = 0; ok && s < plan.n; s++)
         r->forces[s] = plan.sublayer[s].force;
     force_plan_free(&plan);

@@ -11,6 +11,7 @@
 #include "ddl/json.h"
 #include "ddl/tokenizer.h"
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -61,6 +62,8 @@ struct request_limits {
     size_t context; /* tokens of a prompt and its continuation */
 };
 
+/* The object of a body; NULL, with an error, where it is none. The caller's reference. */
+json_t *request_body(const char *body, size_t size, struct api_error *e);
 /* Parses the JSON of a body; every field that is not supported is an error that names it. */
 bool request_parse(struct request *r, enum endpoint endpoint, const char *body, size_t size,
                    struct api_error *e);

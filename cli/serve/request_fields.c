@@ -43,18 +43,13 @@ static bool read_bool(bool *out, const json_t *value, const char *name, struct a
     return json_is_boolean(value) || wrong(e, name, "true or false");
 }
 
-static bool no_memory(struct api_error *e)
-{
-    return api_fail(e, 503, NULL, NULL, "out of memory for the request");
-}
-
 /* A copy of a string, NUL-terminated. */
 static bool copy_text(char **out, size_t *size, const json_t *value, struct api_error *e)
 {
     size_t n = json_string_length(value);
     *out = malloc(n + 1);
     if (!*out)
-        return no_memory(e);
+        return api_no_memory(e);
     memcpy(*out, json_string_value(value), n);
     (*out)[n] = '\0';
     *size = n;
@@ -75,7 +70,7 @@ static bool read_ids(struct ddl_ids *ids, const json_t *value, const char *name,
     size_t n = json_array_size(value);
     ids->ids = malloc((n + 1) * sizeof *ids->ids);
     if (!ids->ids)
-        return no_memory(e);
+        return api_no_memory(e);
     ids->capacity = n + 1;
     for (size_t i = 0; i < n; i++) {
         size_t id = 0;
@@ -104,7 +99,7 @@ static bool read_prompt(struct request *r, const json_t *value, const char *name
         return api_fail(e, 400, NULL, name, "%s: expected 1 to %d prompts, found %zu", name, MAX_CHOICES, n);
     r->prompts = calloc(n, sizeof *r->prompts);
     if (!r->prompts)
-        return no_memory(e);
+        return api_no_memory(e);
     r->n_prompts = n;
     for (size_t i = 0; i < n; i++) {
         if (!read_one_prompt(&r->prompts[i], many ? json_array_get(value, i) : value, name, e))
@@ -267,7 +262,7 @@ static bool read_spec(struct request *r, const json_t *value, const char *name, 
     const char *text = json_string_value(value);
     if (!text || strlen(text) != json_string_length(value) || strchr(text, '\n'))
         return wrong(e, name, "a spec of ddl eval --force, or an array of these");
-    return (buffer_add(&r->force, text, strlen(text)) && buffer_add(&r->force, "\n", 1)) || no_memory(e);
+    return (buffer_add(&r->force, text, strlen(text)) && buffer_add(&r->force, "\n", 1)) || api_no_memory(e);
 }
 
 static bool read_force(struct request *r, const json_t *value, const char *name, struct api_error *e)
@@ -303,10 +298,10 @@ static bool read_content(struct message *out, const json_t *content, struct api_
         if (!type || strcmp(type, "text") != 0 || !json_is_string(value) || json_object_size(part) != 2)
             ok = wrong(e, "messages", "parts of a content of the form {\"type\": \"text\", \"text\": ...}");
         else if (!buffer_add(&text, json_string_value(value), json_string_length(value)))
-            ok = no_memory(e);
+            ok = api_no_memory(e);
     }
     if (ok && !text.bytes && !buffer_add(&text, "", 0))
-        ok = no_memory(e);
+        ok = api_no_memory(e);
     out->content = text.bytes;
     out->size = text.n;
     return ok;
@@ -336,7 +331,7 @@ static bool read_messages(struct request *r, const json_t *value, const char *na
         return api_fail(e, 400, NULL, name, "%s: expected an array of 1 to %d messages", name, MAX_CHOICES);
     r->messages = calloc(n, sizeof *r->messages);
     if (!r->messages)
-        return no_memory(e);
+        return api_no_memory(e);
     r->n_messages = n;
     for (size_t i = 0; i < n; i++) {
         if (!read_message(&r->messages[i], json_array_get(value, i), e))
@@ -502,20 +497,31 @@ static bool check(struct request *r, struct api_error *e)
     return true;
 }
 
+json_t *request_body(const char *body, size_t size, struct api_error *e)
+{
+    json_error_t why;
+    json_t *root = json_loadb(body, size, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &why);
+    if (!root)
+        api_fail(e, 400, "invalid_json", NULL, "the body is not valid JSON: line %d, column %d: %s", why.line,
+                 why.column, why.text);
+    else if (!json_is_object(root))
+        api_fail(e, 400, NULL, NULL, "the body is not an object");
+    if (!root || json_is_object(root))
+        return root;
+    json_decref(root);
+    return NULL;
+}
+
 bool request_parse(struct request *r, enum endpoint endpoint, const char *body, size_t size,
                    struct api_error *e)
 {
-    json_error_t why;
     const char *key;
-    json_t *value, *root = json_loadb(body, size, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &why);
+    json_t *value, *root = request_body(body, size, e);
     bool ok = true;
     *r = (struct request){ .endpoint = endpoint, .n = 1, .sampling = ddl_sampling_defaults() };
     r->sampling.max_tokens = endpoint == CHAT ? INT32_MAX : 16; /* as OpenAI's */
     if (!root)
-        return api_fail(e, 400, "invalid_json", NULL, "the body is not valid JSON: line %d, column %d: %s",
-                        why.line, why.column, why.text);
-    if (!json_is_object(root))
-        ok = api_fail(e, 400, NULL, NULL, "the body is not an object");
+        return false;
     json_object_foreach(root, key, value)
     {
         ok = ok && read_member(r, key, value, e);

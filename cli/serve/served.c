@@ -1,22 +1,15 @@
 #define _POSIX_C_SOURCE 200809L
 #include "cli/serve/served.h"
 
+#include "cli/output/terminal.h"
 #include "cli/serve/answers.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* Seconds after which a silent stream gets a comment. */
 enum { SILENCE = 10 };
-
-static double now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
 
 /* ---- creation ---- */
 
@@ -83,7 +76,7 @@ bool served_submit(struct served *s, struct job *job, struct api_error *e)
         s->metrics.refused++;
         ok = api_fail(e, 429, "queue_full", NULL, "%zu requests wait already: try again later", s->n_waiting);
     } else {
-        job->start = job->spoke = now();
+        job->start = job->spoke = monotonic_seconds();
         job->deadline = s->options.seconds > 0 ? job->start + s->options.seconds : 0;
         *(s->last ? &s->last->after : &s->first) = job;
         s->last = job;
@@ -115,8 +108,8 @@ bool served_keep(struct served *s, struct job *job, bool has_left)
     if (runs && has_left && job->end == JOB_RUNS) {
         job->end = JOB_CANCELLED;
         pthread_cond_signal(&s->changed);
-    } else if (runs && job->request.stream && now() - job->spoke > SILENCE) {
-        job->spoke = now();
+    } else if (runs && job->request.stream && monotonic_seconds() - job->spoke > SILENCE) {
+        job->spoke = monotonic_seconds();
         if (buffer_add(&job->answer, comment, sizeof comment - 1))
             job->wake(job->user);
     }
@@ -124,19 +117,10 @@ bool served_keep(struct served *s, struct job *job, bool has_left)
     return runs;
 }
 
-/* Whether a job is still in the list. */
-static bool is_listed(const struct served *s, const struct job *job)
-{
-    const struct job *at = s->first;
-    while (at && at != job)
-        at = at->after;
-    return at != NULL;
-}
-
 void served_release(struct served *s, struct job *job)
 {
     pthread_mutex_lock(&s->lock);
-    bool listed = is_listed(s, job);
+    bool listed = !job->finished;
     job->released = true;
     if (listed && job->end == JOB_RUNS) {
         job->end = JOB_CANCELLED;
@@ -214,16 +198,17 @@ static void end_choice(struct served *s, struct choice *c, const struct ddl_gene
 {
     struct job *job = c->job;
     const struct ddl_error *err = ddl_generation_error(c->generation);
+    size_t chosen;
     c->ended = true;
     c->finish = state->finish;
     job->ended++;
-    if (c->n_tokens && c->new_tokens > state->tokens) /* <|endoftext|> or a stop id is no part of the text */
+    ddl_generation_ids(c->generation, &chosen);
+    if (c->n_tokens && chosen > state->tokens) /* <|endoftext|> or a stop id is no part of the text */
         free(c->tokens[--c->n_tokens].top);
     if (c->first_token > 0)
         histogram_add(&s->metrics.first_token, c->first_token - job->start);
     if (c->new_tokens > 1)
         histogram_add(&s->metrics.per_token, (c->last_token - c->first_token) / (double)(c->new_tokens - 1));
-    c->new_tokens = state->tokens;
     if (err) {
         job->end = JOB_FAILED;
         api_fail_with(&job->error, NULL, err);
@@ -236,6 +221,16 @@ static void end_choice(struct served *s, struct choice *c, const struct ddl_gene
     c->generation = NULL;
 }
 
+/* When the first and the last token came. */
+static void note_tokens(struct choice *c, size_t tokens)
+{
+    if (tokens > c->new_tokens) {
+        c->last_token = monotonic_seconds();
+        c->first_token = c->new_tokens ? c->first_token : c->last_token;
+    }
+    c->new_tokens = tokens;
+}
+
 /* What a pass has added to a job. */
 static void collect(struct served *s, struct job *job)
 {
@@ -246,6 +241,7 @@ static void collect(struct served *s, struct job *job)
         if (!c->generation || c->ended)
             continue;
         ddl_generation_get(c->generation, &state);
+        note_tokens(c, state.tokens);
         if (state.finish >= 0)
             end_choice(s, c, &state);
         if (job->request.stream && job->end == JOB_RUNS && !answer_stream_choice(c, &job->answer)) {
@@ -254,7 +250,7 @@ static void collect(struct served *s, struct job *job)
         }
     }
     if (job->answer.n > before && !job->released) {
-        job->spoke = now();
+        job->spoke = monotonic_seconds();
         job->wake(job->user);
     }
 }
@@ -262,7 +258,7 @@ static void collect(struct served *s, struct job *job)
 /* Ends jobs that are complete, cancelled or late. */
 static void end_jobs(struct served *s)
 {
-    double time = now();
+    double time = monotonic_seconds();
     for (struct job *job = s->first, *after; job; job = after) {
         after = job->after;
         if (job->end == JOB_RUNS && job->deadline > 0 && time > job->deadline)
@@ -289,9 +285,9 @@ static void pass(struct served *s)
     struct ddl_error err = { 0 };
     size_t busy = ddl_engine_running(s->engine);
     pthread_mutex_unlock(&s->lock);
-    double start = now();
+    double start = monotonic_seconds();
     ddl_status status = ddl_engine_pass(s->engine, &progress, &err);
-    double seconds = now() - start;
+    double seconds = monotonic_seconds() - start;
     pthread_mutex_lock(&s->lock);
     count_pass(s, &progress, seconds, busy);
     for (struct job *job = s->first; job; job = job->after)

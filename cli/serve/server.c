@@ -1,6 +1,8 @@
 #define _GNU_SOURCE /* POLLRDHUP */
 #include "cli/serve/exchange.h"
 
+#include "cli/output/terminal.h"
+
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -8,22 +10,14 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
-
-static double now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
 
 static void set_phase(struct exchange *x, enum connection_phase phase)
 {
     struct connection *c = x->connection;
     pthread_mutex_lock(&x->server->lock);
     c->phase = phase;
-    c->since = now();
+    c->since = monotonic_seconds();
     c->exchange = phase == PHASE_COMPUTE ? x : NULL;
     pthread_mutex_unlock(&x->server->lock);
 }
@@ -291,7 +285,7 @@ static struct exchange *begin(struct server *server, struct MHD_Connection *hand
     x->server = server;
     x->handle = handle;
     x->connection = info->socket_context;
-    x->start = now();
+    x->start = monotonic_seconds();
     set_phase(x, PHASE_READ);
     return x;
 }
@@ -350,7 +344,7 @@ static void complete(void *user, struct MHD_Connection *connection, void **state
     pthread_mutex_unlock(&server->lock);
     if (server->options.log)
         fprintf(stderr, "ddl: %s %s %d %.0f ms\n", x->route ? x->route->method : "-",
-                x->route ? x->route->path : "-", x->status, 1e3 * (now() - x->start));
+                x->route ? x->route->path : "-", x->status, 1e3 * (monotonic_seconds() - x->start));
     if (x->job)
         served_release(x->served, x->job);
     buffer_free(&x->body);
@@ -370,7 +364,7 @@ static void notify(void *user, struct MHD_Connection *handle, void **context,
         if (!c)
             return;
         c->socket = info ? info->connect_fd : -1;
-        c->since = now();
+        c->since = monotonic_seconds();
         pthread_mutex_lock(&server->lock);
         c->next = server->connections;
         if (c->next)
@@ -420,7 +414,7 @@ static bool has_left(const struct connection *c)
 
 void server_check(struct server *server)
 {
-    double time = now();
+    double time = monotonic_seconds();
     pthread_mutex_lock(&server->lock);
     for (struct connection *c = server->connections; c; c = c->next) {
         bool runs =
