@@ -169,11 +169,18 @@ INLINE void read_token(size_t d, const float *r, const float *X, float *x_in, co
     }
 }
 
-/* dr_j = dx_in . X_:j */
+/* dr_j = dx_in . X_:j, summed in double: a norm that follows does not depend on the length of x_in, so that
+ * these sums nearly cancel where all streams are equal, as they are before the first sublayer. */
 INLINE void read_token_grad(size_t d, const float *dx_in, const float *X, float *dr, const size_t n)
 {
-    for (size_t j = 0; j < n; j++)
-        dr[j] = dot(d, dx_in, X + j * d);
+    for (size_t j = 0; j < n; j++) {
+        const float *x = X + j * d;
+        double sum = 0;
+#pragma omp simd reduction(+ : sum)
+        for (size_t i = 0; i < d; i++)
+            sum += (double)dx_in[i] * x[i];
+        dr[j] = (float)sum;
+    }
 }
 
 /* dX_:j = sum_k M_kj G_:k + r_j dx_in - along_j X_:j, where dX holds G on entry. */
