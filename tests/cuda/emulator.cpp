@@ -34,6 +34,8 @@ namespace emulator
 
 static const size_t STACK_BYTES = 124 << 10, GUARD_BYTES = 4 << 10;
 static const unsigned MAX_THREADS = 1024, MAX_ARRAYS = 32, MAX_COPIES = 64;
+static const unsigned COLORS = 64; /* of stacks: their tops are in different sets of the caches */
+static const size_t COLOR_BYTES = 448;
 static const size_t SHARED_BYTES = 227 << 10; /* of a block, compute capability 9.0 */
 static const size_t GAP_BYTES = 64;           /* between arrays, for AddressSanitizer */
 
@@ -45,7 +47,6 @@ struct thread {
     bool fresh, idle;   /* not entered yet; at the end of run_thread's loop */
     char *stack;
     void *tsan, *asan;
-    enum state state;
     dim3 index;
     site where;
     /* The collective operation that it waits for. */
@@ -68,6 +69,8 @@ struct array {
 static const kernel *kernels;
 /* Nothing is allocated by a fiber: ThreadSanitizer would see the allocator's accesses. */
 static thread threads[MAX_THREADS]; /* of the block: the first n */
+static unsigned char states[MAX_THREADS];
+static unsigned ended[MAX_THREADS / 32], at_collective[MAX_THREADS / 32]; /* lanes of each warp */
 static unsigned n, current;
 static char *stacks;
 static size_t stack_count;
@@ -141,13 +144,21 @@ static const char *base_name(const char *file)
     return slash ? slash + 1 : file;
 }
 
+static void set_state(unsigned i, enum state state)
+{
+    const unsigned bit = 1u << i % 32, warp = i / 32;
+    ended[warp] = state == ENDED ? ended[warp] | bit : ended[warp] & ~bit;
+    at_collective[warp] = state == AT_COLLECTIVE ? at_collective[warp] | bit : at_collective[warp] & ~bit;
+    states[i] = state;
+}
+
 /* Switches from the running fiber to the scheduler, until it is scheduled again. */
 static void yield()
 {
     thread *t = &threads[current];
     t->asan = nullptr;
     if (__sanitizer_start_switch_fiber)
-        __sanitizer_start_switch_fiber(t->state == ENDED ? nullptr : &t->asan, scheduler_stack,
+        __sanitizer_start_switch_fiber(states[current] == ENDED ? nullptr : &t->asan, scheduler_stack,
                                        scheduler_stack_bytes);
     if (__tsan_switch_to_fiber)
         __tsan_switch_to_fiber(scheduler_tsan, 1);
@@ -183,7 +194,7 @@ void fault(site where, const char *format, ...)
     va_start(list, format);
     vsnprintf(failure + length, sizeof failure - static_cast<size_t>(length), format, list);
     va_end(list);
-    threads[current].state = ENDED;
+    set_state(current, ENDED);
     for (;;)
         yield();
 }
@@ -200,7 +211,7 @@ static void run_thread()
         if (t->started > t->completed)
             fault({ nullptr, 0 }, "a thread ended with %u asynchronous copies that it did not wait for",
                   t->started - t->completed);
-        t->state = ENDED;
+        set_state(current, ENDED);
         t->idle = true;
         release(&end_tag);
         yield();
@@ -210,11 +221,42 @@ static void run_thread()
 void barrier(site where)
 {
     thread *t = &threads[current];
-    t->state = AT_BARRIER;
+    set_state(current, AT_BARRIER);
     t->where = where;
     release(&barrier_tag);
     yield();
     acquire(&barrier_tag);
+}
+
+/* The mask names a lane that the block does not have, or that has ended. */
+[[noreturn]] static void fault_of_mask(site where, unsigned mask)
+{
+    const unsigned warp = current / 32, lane = static_cast<unsigned>(__builtin_ctz(mask & ended[warp]));
+    fault(where, "the mask %#x names lane %u, which %s", mask, lane,
+          32 * warp + lane < n ? "has ended" : "the block does not have");
+}
+
+/* Whether the lanes that t's mask names, all at a collective operation, are at the same one. */
+static bool all_wait_for(const thread *t)
+{
+    const thread *first = threads + current / 32 * 32;
+    for (unsigned lane = 0; lane < 32; lane++)
+        if (t->mask >> lane & 1 && (first[lane].combine != t->combine || first[lane].mask != t->mask))
+            return false;
+    return true;
+}
+
+static void complete(const thread *t)
+{
+    const unsigned first = current / 32 * 32;
+    void *operands[32] = {};
+    for (unsigned lane = 0; lane < 32; lane++)
+        if (t->mask >> lane & 1)
+            operands[lane] = threads[first + lane].operand;
+    t->combine(operands, t->mask);
+    for (unsigned lane = 0; lane < 32; lane++)
+        if (t->mask >> lane & 1)
+            set_state(first + lane, RUNNABLE);
 }
 
 void collective(unsigned mask, void (*combine)(void *const[32], unsigned), void *operand, bool orders_memory,
@@ -223,32 +265,19 @@ void collective(unsigned mask, void (*combine)(void *const[32], unsigned), void 
     thread *t = &threads[current];
     if (!(mask >> (current % 32) & 1))
         fault(where, "a lane calls a warp operation whose mask does not name it");
-    t->state = AT_COLLECTIVE;
+    set_state(current, AT_COLLECTIVE);
     t->where = where;
     t->mask = mask;
     t->combine = combine;
     t->operand = operand;
+    const unsigned warp = current / 32;
     if (orders_memory)
-        release(&warp_tag[current / 32]);
-    void *operands[32] = {};
-    const unsigned first = current / 32 * 32;
-    bool complete = true;
-    for (unsigned lane = 0; lane < 32 && complete; lane++) {
-        if (!(mask >> lane & 1))
-            continue;
-        const thread *other = first + lane < n ? &threads[first + lane] : nullptr;
-        if (!other || other->state == ENDED)
-            fault(where, "the mask %#x names lane %u, which %s", mask, lane,
-                  other ? "has ended" : "the block does not have");
-        complete = other->state == AT_COLLECTIVE && other->combine == combine && other->mask == mask;
-        operands[lane] = other->operand;
-    }
-    if (complete) {
-        combine(operands, mask);
-        for (unsigned lane = 0; lane < 32; lane++)
-            if (mask >> lane & 1)
-                threads[first + lane].state = RUNNABLE;
-    } else
+        release(&warp_tag[warp]);
+    if (mask & ended[warp])
+        fault_of_mask(where, mask);
+    if ((mask & at_collective[warp]) == mask && all_wait_for(t))
+        complete(t);
+    else
         yield();
     if (orders_memory)
         acquire(&warp_tag[current / 32]);
@@ -454,29 +483,29 @@ template <class T> static void shuffle_order(std::vector<T> &list)
 static std::string describe_deadlock()
 {
     std::map<std::tuple<int, std::string, int>, unsigned> waiting;
-    unsigned ended = 0;
+    unsigned gone = 0;
     for (unsigned i = 0; i < n; i++)
-        if (threads[i].state == ENDED)
-            ended++;
+        if (states[i] == ENDED)
+            gone++;
         else
-            waiting[{ threads[i].state, base_name(threads[i].where.file), threads[i].where.line }]++;
+            waiting[{ states[i], base_name(threads[i].where.file), threads[i].where.line }]++;
     std::string s;
     for (const auto &each : waiting)
         s += text("%s%u of %u threads wait at the %s %s:%d", s.empty() ? "" : ", ", each.second, n,
                   std::get<0>(each.first) == AT_BARRIER ? "barrier" : "warp operation",
                   std::get<1>(each.first).c_str(), std::get<2>(each.first));
-    return ended ? s + text(", %u have ended", ended) : s;
+    return gone ? s + text(", %u have ended", gone) : s;
 }
 
 /* Lets the threads that wait at a barrier go on if all of the block's do, at the same one. */
 static bool pass_barrier()
 {
     for (unsigned i = 0; i < n; i++)
-        if (threads[i].state != AT_BARRIER || threads[i].where.line != threads[0].where.line ||
+        if (states[i] != AT_BARRIER || threads[i].where.line != threads[0].where.line ||
             strcmp(threads[i].where.file, threads[0].where.file) != 0)
             return false;
     for (unsigned i = 0; i < n; i++)
-        threads[i].state = RUNNABLE;
+        set_state(i, RUNNABLE);
     return true;
 }
 
@@ -486,7 +515,7 @@ static void start_thread(unsigned i)
     if (!t->idle || __tsan_create_fiber) {
         getcontext(&t->context);
         t->context.uc_stack.ss_sp = t->stack;
-        t->context.uc_stack.ss_size = STACK_BYTES;
+        t->context.uc_stack.ss_size = STACK_BYTES - i % COLORS * COLOR_BYTES;
         t->context.uc_link = nullptr;
         makecontext(&t->context, run_thread, 0);
         poison(t->stack, STACK_BYTES, false); /* of a fiber that was abandoned */
@@ -495,44 +524,70 @@ static void start_thread(unsigned i)
         t->fresh = true;
     }
     t->idle = false;
-    t->state = RUNNABLE;
+    set_state(i, RUNNABLE);
     t->index = dim3(i % size.x, i / size.x % size.y, i / (size.x * size.y));
     t->started = t->completed = 0;
     t->groups = 0;
+}
+
+/* Runs the threads from `first` up to `end` in turn, in a new order each time, until none of them can go on.
+ * Whether any did. */
+static bool run_group(unsigned first, unsigned end)
+{
+    static std::vector<unsigned> order;
+    for (bool any = false;; any = true) {
+        order.clear();
+        for (unsigned i = first; i < end; i++)
+            if (states[i] == RUNNABLE)
+                order.push_back(i);
+        if (order.empty())
+            return any;
+        shuffle_order(order);
+        for (size_t i = 0; i < order.size(); i++) {
+            if (states[order[i]] == RUNNABLE)
+                resume(order[i]);
+            if (failure[0] != 0)
+                return true;
+        }
+    }
+}
+
+static bool all_ended()
+{
+    return std::all_of(states, states + n, [](unsigned char state) { return state == ENDED; });
+}
+
+/* Runs groups of `width` threads in an order of chance, each until its threads wait for others. Warp after
+ * warp is fast, for their stacks stay in the cache, and separates warps as far as barriers let it; the whole
+ * block as one group mixes them. */
+static void run_threads(unsigned width)
+{
+    std::vector<unsigned> groups;
+    for (unsigned first = 0; first < n; first += width)
+        groups.push_back(first);
+    while (failure[0] == 0 && !all_ended()) {
+        bool any = false;
+        shuffle_order(groups);
+        for (size_t i = 0; i < groups.size() && failure[0] == 0; i++)
+            any = run_group(groups[i], std::min(groups[i] + width, n)) || any;
+        if (!any && !pass_barrier())
+            snprintf(failure, sizeof failure, "%s", describe_deadlock().c_str());
+    }
 }
 
 static void run_block()
 {
     make_memory();
     release(&start_tag);
+    for (unsigned warp = 0; warp < MAX_THREADS / 32; warp++)
+        ended[warp] = ~0u, at_collective[warp] = 0; /* lanes that the block does not have */
     for (unsigned i = 0; i < n; i++)
         start_thread(i);
-    std::vector<unsigned> order;
-    while (failure[0] == 0) {
-        order.clear();
-        bool all_ended = true;
-        for (unsigned i = 0; i < n; i++) {
-            all_ended = all_ended && threads[i].state == ENDED;
-            if (threads[i].state == RUNNABLE)
-                order.push_back(i);
-        }
-        if (all_ended)
-            break;
-        if (order.empty()) {
-            if (!pass_barrier())
-                snprintf(failure, sizeof failure, "%s", describe_deadlock().c_str());
-            continue;
-        }
-        shuffle_order(order);
-        for (size_t i = 0; i < order.size() && failure[0] == 0; i++)
-            if (threads[order[i]].state == RUNNABLE)
-                resume(order[i]);
-    }
+    run_threads(random_below(4) == 0 ? n : 32);
     if (emulator_block_ended)
         emulator_block_ended();
     for (unsigned i = 0; i < n && __tsan_destroy_fiber; i++) {
-        if (threads[i].state != ENDED ||
-            failure[0] != 0) { /* the end of the launch comes after what it did, too */
+        if (states[i] != ENDED || failure[0] != 0) { /* the end of the launch comes after what it did, too */
             __tsan_switch_to_fiber(threads[i].tsan, 1);
             release(&end_tag);
             __tsan_switch_to_fiber(scheduler_tsan, 1);

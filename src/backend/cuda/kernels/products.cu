@@ -57,22 +57,48 @@ __device__ inline few_place place_of_block(size_t M)
              M - row < ROWS ? static_cast<unsigned>(M - row) : static_cast<unsigned>(ROWS) };
 }
 
-/* Adds the sums of all lanes with the same columns; `sums` receives those of each warp. */
-__device__ inline void share_sums(float (&sum)[ROWS][4], unsigned rows, float *sums)
+/* Adds the first `count` sums of all lanes with the same columns: `sums` receives those of each warp. Two
+ * lanes share the work: each adds half of the sums that both have. */
+template <unsigned count> __device__ inline void share(const float (&sum)[ROWS][4], float *sums)
 {
     const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    float own[count];
+    unsigned first = 0, left = count;
 #pragma unroll
-    for (unsigned m = 0; m < ROWS; m++) {
-        if (m < rows) {
+    for (unsigned i = 0; i < count; i++)
+        own[i] = sum[i / 4][i % 4];
 #pragma unroll
-            for (unsigned j = 0; j < 4; j++) {
-                for (int bits = 16; bits >= 4; bits /= 2)
-                    sum[m][j] += __shfl_xor_sync(ALL_LANES, sum[m][j], bits);
-                if (lane < 4)
-                    sums[(warp * ROWS + m) * COLUMNS + 4 * lane + j] = sum[m][j];
-            }
+    for (unsigned bit = 16; bit >= 4; bit /= 2) {
+        const bool upper = lane & bit;
+        if (left == 1) {
+            own[0] += __shfl_xor_sync(ALL_LANES, own[0], bit);
+            continue;
+        }
+        left /= 2;
+        first += upper ? left : 0;
+#pragma unroll
+        for (unsigned i = 0; i < left; i++) {
+            const float other = __shfl_xor_sync(ALL_LANES, upper ? own[i] : own[left + i], bit);
+            own[i] = (upper ? own[left + i] : own[i]) + other;
         }
     }
+    if (count < 8 && lane & 4) /* its neighbor has the same sum */
+        return;
+#pragma unroll
+    for (unsigned i = 0; i < left; i++)
+        sums[(warp * ROWS + (first + i) / 4) * COLUMNS + 4 * (lane % 4) + (first + i) % 4] = own[i];
+}
+
+__device__ inline void share_sums(const float (&sum)[ROWS][4], unsigned rows, float *sums)
+{
+    if (rows == 1)
+        share<4>(sum, sums);
+    else if (rows == 2)
+        share<8>(sum, sums);
+    else if (rows <= 4)
+        share<16>(sum, sums);
+    else
+        share<32>(sum, sums);
     __syncthreads();
 }
 
