@@ -105,7 +105,7 @@ static int run(const struct ddl_verify_config *config, const struct output *outp
     struct ddl_verify_totals totals;
     json_t *cases = output->json ? json_array() : NULL;
     ddl_verify_fn *each = cases ? collect_case : print_case;
-    ddl_status status = output->ops ? ddl_verify_ops(config, each, cases, &totals, &err)
+    ddl_status status = output->ops ? ddl_verify_ops(config, paths, n, each, cases, &totals, &err)
                                     : ddl_verify_run(config, paths, n, each, cases, &totals, &err);
     if (cases)
         print_json(cases, &totals);
@@ -127,8 +127,7 @@ static int cmd_verify(int argc, char **argv)
         config.data[strlen(config.data) - strlen("/text")] = '\0';
     if (ddl_option_parse(ddl_verify_options(), &config, output_options, &output, argc, argv, &n, &err))
         return report_error(&err);
-    if (check_arguments("verify", n, argv, output.ops ? 0 : 1, output.ops ? 0 : INT_MAX, "test cases (PATH)",
-                        &err))
+    if (check_arguments("verify", n, argv, output.ops ? 0 : 1, INT_MAX, "test cases (PATH)", &err))
         return report_error(&err);
     return run(&config, &output, (const char *const *)(argv + 1), (size_t)n);
 }
@@ -142,7 +141,7 @@ static const void *verify_defaults(void)
 
 const struct command verify_command = {
     .name = "verify",
-    .usage = "DIR... | --ops [--option value ...]",
+    .usage = "DIR... | --ops [NAME...] [--option value ...]",
     .about = "compare the backends with test vectors; report which cases pass",
     .text =
         (const char *const[]){
@@ -155,15 +154,16 @@ const struct command verify_command = {
             "exact result. The dump of a training step with a non-finite loss or gradient (trouble-STEP in",
             "the run folder) is replayed: PASS if the values are non-finite again; the first such tensor is",
             "printed.",
-            "With --ops, which takes no DIR, every op of the backend is compared with ref at awkward sizes:",
-            "results, bits in a second call, memory around operands, operands that share memory, and rows",
-            "that do not depend on others. Errors are shares of their limits.", NULL },
+            "With --ops every op of the backend is compared with ref at awkward sizes, or those whose names",
+            "begin with a NAME: results, bits in a second call, memory around operands, operands that share",
+            "memory, and rows that do not depend on others. Errors are shares of their limits.", NULL },
     .options = { { .table = ddl_verify_options, .defaults = verify_defaults }, { .rows = output_options } },
     .examples =
         (const struct note[]){
             { "ddl verify tests/golden --backend cpu", "the test vectors in the source tree" },
             { "ddl verify tests/golden --dtype bf16", "the models among them in bfloat16" },
             { "ddl verify --ops --backend cpu", "the ops of this machine" },
+            { "ddl verify --ops matmul delta_bwd", "some of them" },
             { 0 } },
     .run = cmd_verify,
 };

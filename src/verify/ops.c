@@ -9,6 +9,12 @@
 #include <stdio.h>
 #include <string.h>
 
+/* What begins the names of the cases to run; none: all cases. */
+struct chosen {
+    const char *const *names;
+    size_t n;
+};
+
 /* Backends of one run. */
 struct pair {
     ddl_backend *backend, *ref;
@@ -74,8 +80,42 @@ static ddl_status open_pair(struct pair *pair, const char *name, size_t threads,
     return status;
 }
 
-static ddl_status run_backend(const struct ddl_verify_config *config, const char *name, ddl_verify_fn *each,
-                              void *user, struct ddl_verify_totals *totals, struct ddl_error *err)
+static bool begins_with(const struct ddl_op_case *k, const char *name)
+{
+    char path[64];
+    ddl_op_case_name(k, path, sizeof path);
+    return strncmp(path, name, strlen(name)) == 0;
+}
+
+static bool is_chosen(const struct chosen *chosen, const struct ddl_op_case *k)
+{
+    for (size_t i = 0; i < chosen->n; i++) {
+        if (begins_with(k, chosen->names[i]))
+            return true;
+    }
+    return chosen->n == 0;
+}
+
+static ddl_status check_names(const struct chosen *chosen, struct ddl_error *err)
+{
+    size_t n;
+    const struct ddl_op_case *cases = ddl_op_cases(&n);
+    for (size_t i = 0; i < chosen->n; i++) {
+        size_t k = 0;
+        while (k < n && !begins_with(&cases[k], chosen->names[i]))
+            k++;
+        if (k == n)
+            return ddl_error_set(err, DDL_E_USAGE,
+                                 "'%.60s' does not begin the name of an op: see the names that ddl verify "
+                                 "--ops prints",
+                                 chosen->names[i]);
+    }
+    return DDL_OK;
+}
+
+static ddl_status run_backend(const struct ddl_verify_config *config, const struct chosen *chosen,
+                              const char *name, ddl_verify_fn *each, void *user,
+                              struct ddl_verify_totals *totals, struct ddl_error *err)
 {
     struct pair pair = { 0 };
     size_t n;
@@ -83,6 +123,8 @@ static ddl_status run_backend(const struct ddl_verify_config *config, const char
     ddl_status status = open_pair(&pair, name, config->threads, err);
     for (size_t i = 0; !status && i < n; i++) {
         char path[64];
+        if (!is_chosen(chosen, &cases[i]))
+            continue;
         struct ddl_verify_case result = { .path = path, .kind = "op", .backend = name };
         ddl_op_case_name(&cases[i], path, sizeof path);
         run_op(config, &pair, &cases[i], &result);
@@ -106,13 +148,17 @@ static ddl_status skip_backend(const char *name, const struct ddl_error *why, dd
     return DDL_OK;
 }
 
-ddl_status ddl_verify_ops(const struct ddl_verify_config *config, ddl_verify_fn *each, void *user,
-                          struct ddl_verify_totals *totals, struct ddl_error *err)
+ddl_status ddl_verify_ops(const struct ddl_verify_config *config, const char *const *names, size_t n_names,
+                          ddl_verify_fn *each, void *user, struct ddl_verify_totals *totals,
+                          struct ddl_error *err)
 {
+    const struct chosen chosen = { names, n_names };
     bool all = strcmp(config->backend, "all") == 0;
     char name[DDL_BACKEND_NAME_SIZE];
-    ddl_status status = DDL_OK;
+    ddl_status status = check_names(&chosen, err);
     *totals = (struct ddl_verify_totals){ 0 };
+    if (status)
+        return status;
     if (strcmp(config->backend, "ref") == 0)
         return ddl_error_set(err, DDL_E_USAGE,
                              "backend ref: ops are compared with this backend: expected another one");
@@ -120,11 +166,11 @@ ddl_status ddl_verify_ops(const struct ddl_verify_config *config, ddl_verify_fn 
         struct ddl_error why;
         if (strcmp(name, "ref") == 0)
             continue;
-        status = run_backend(config, name, each, user, totals, &why);
+        status = run_backend(config, &chosen, name, each, user, totals, &why);
         if (verify_skips_backend(config, i, status))
             status = skip_backend(name, &why, each, user, totals);
         else if (status)
             ddl_error_set(err, status, "%s", why.text);
     }
-    return all ? status : run_backend(config, config->backend, each, user, totals, err);
+    return all ? status : run_backend(config, &chosen, config->backend, each, user, totals, err);
 }

@@ -826,6 +826,18 @@ static void command_line(void **state)
     assert_printed("--tokenizer DIR");
 }
 
+static void ops_by_name(void **state)
+{
+    (void)state;
+    assert_int_equal(ddl("verify --ops bias_fwd swiglu_fwd.bf16 --backend cpu"), 0);
+    assert_printed("bias_fwd  ");
+    assert_printed("2 passed, 0 failed, 0 skipped\n");
+    assert_int_equal(ddl("verify --ops bias_fwd bias_fwd.none --backend cpu"), 2);
+    assert_printed(
+        "ddl: 'bias_fwd.none' does not begin the name of an op: see the names that ddl verify --ops prints");
+    assert_int_equal(ddl("verify --ops bias_fwd --backend ref"), 2);
+}
+
 static void json_output(void **state)
 {
     (void)state;
@@ -866,6 +878,7 @@ int main(void)
         cmocka_unit_test(changed_figures_fail),
         cmocka_unit_test(nothing_to_run),
         cmocka_unit_test(command_line),
+        cmocka_unit_test(ops_by_name),
         cmocka_unit_test(json_output),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
