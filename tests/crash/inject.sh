@@ -153,9 +153,9 @@ kernel_calls() {
     esac
 }
 
-# disturbed COMMAND NAME:NUMBER: runs it with the error. A signal that interrupts a wait for a run of the sweep adds a read,
+# with_error COMMAND NAME:NUMBER: runs it with the error. A signal that interrupts a wait for a run of the sweep adds a read,
 # so that the number may be that of another call: then once more.
-disturbed() {
+with_error() {
     for try in 1 2 3 4 5; do
         prepare "$1"
         arguments "$1"
@@ -168,7 +168,7 @@ disturbed() {
 # one COMMAND NAME:NUMBER: adds "error" or "result" to $ends.
 one() {
     where="$1, $2"
-    disturbed "$@"
+    with_error "$@"
     case $status in
         0) end=result ;;
         1)
