@@ -3,6 +3,7 @@
 #include "cli/cli.h"
 #include "ddl/generate.h"
 #include "ddl/json.h"
+#include "cli/output/buffer.h"
 #include "cli/output/escape.h"
 #include "cli/model/folder.h"
 #include "cli/model/input.h"
@@ -88,38 +89,17 @@ static const struct ddl_option rows[] = {
     { 0 },
 };
 
-struct text {
-    char *bytes;
-    size_t n, capacity;
-};
-
-static bool append(struct text *t, const char *bytes, size_t n)
-{
-    if (n > t->capacity - t->n) {
-        size_t capacity = 2 * (t->n + n);
-        char *grown = realloc(t->bytes, capacity);
-        if (!grown)
-            return false;
-        t->bytes = grown;
-        t->capacity = capacity;
-    }
-    if (n)
-        memcpy(t->bytes + t->n, bytes, n);
-    t->n += n;
-    return true;
-}
-
 /* ---- output ---- */
 
 /* One sequence is printed as it is generated; several are kept, so that they do not mix. */
 struct output {
     bool stream, failed;
-    const struct text *prompt; /* to print before a text; NULL once it is printed, or without --echo */
-    struct text *texts;
+    const struct buffer *prompt; /* to print before a text; NULL once it is printed, or without --echo */
+    struct buffer *texts;
 };
 
 /* Prints the prompt: marked on a terminal, unchanged elsewhere. */
-static void echo(const struct text *prompt)
+static void echo(const struct buffer *prompt)
 {
     if (prompt && isatty(STDOUT_FILENO) == 1)
         print_prompt(stdout, prompt->bytes, prompt->n);
@@ -131,7 +111,7 @@ static int on_text(void *user, size_t sequence, const char *text, size_t size)
 {
     struct output *out = user;
     if (!out->stream) {
-        out->failed = out->failed || !append(&out->texts[sequence], text, size);
+        out->failed = out->failed || !buffer_add(&out->texts[sequence], text, size);
         return out->failed || interrupted();
     }
     echo(out->prompt);
@@ -140,7 +120,7 @@ static int on_text(void *user, size_t sequence, const char *text, size_t size)
     return fflush(stdout) != 0 || interrupted(); /* the reader has closed the pipe, or Ctrl-C */
 }
 
-static void print_json(const struct text *texts, const struct ddl_generate_result *results, size_t n,
+static void print_json(const struct buffer *texts, const struct ddl_generate_result *results, size_t n,
                        const struct ddl_run_model *model)
 {
     fputs("[", stdout);
@@ -158,7 +138,7 @@ static void print_json(const struct text *texts, const struct ddl_generate_resul
     fputs("\n]\n", stdout);
 }
 
-static void print_texts(const struct text *prompt, const struct text *texts, size_t n)
+static void print_texts(const struct buffer *prompt, const struct buffer *texts, size_t n)
 {
     for (size_t s = 0; s < n; s++) {
         printf("--- %zu\n", s + 1);
@@ -171,8 +151,8 @@ static void print_texts(const struct text *prompt, const struct text *texts, siz
 
 /* Prints the texts after a prompt; `shown` is the prompt to print before them, or NULL. */
 static int generate(const struct folder *f, const struct flags *flags,
-                    const struct ddl_generate_config *config, const struct text *prompt,
-                    const struct text *shown)
+                    const struct ddl_generate_config *config, const struct buffer *prompt,
+                    const struct buffer *shown)
 {
     struct ddl_error err = { 0 };
     struct output out = { .stream = !flags->json && config->n == 1, .prompt = shown };
@@ -206,7 +186,7 @@ static int generate(const struct folder *f, const struct flags *flags,
                     ddl_model_config(f->model)->block_size);
     }
     for (size_t s = 0; out.texts && s < config->n; s++)
-        free(out.texts[s].bytes);
+        buffer_free(&out.texts[s]);
     free(out.texts);
     free(results);
     return status ? report_error(&err) : EXIT_OK;
@@ -330,7 +310,7 @@ static ddl_status parse_texts(const struct texts *texts, struct ddl_sampling *sa
 static int prompt_loop(const struct folder *f, const struct flags *flags, struct ddl_generate_config config)
 {
     struct line_reader *reader = line_reader_open("> ");
-    struct text prompt = { 0 };
+    struct buffer prompt = { 0 };
     int code = EXIT_OK;
     if (!reader) {
         fprintf(stderr, "ddl: out of memory\n");
@@ -358,16 +338,16 @@ static int generate_once(const struct folder *f, const struct flags *flags,
                          const struct ddl_generate_config *config, const struct texts *prompts)
 {
     struct ddl_error err = { 0 };
-    struct text prompt = { 0 };
+    struct buffer prompt = { 0 };
     const char *given = prompts->n ? prompts->values[prompts->n - 1] : NULL;
     ddl_status status = DDL_OK;
     if (!given)
         status = read_input(NULL, MAX_PROMPT, &prompt.bytes, &prompt.n, &err);
-    else if (!append(&prompt, given, strlen(given)))
+    else if (!buffer_add(&prompt, given, strlen(given)))
         status = ddl_error_set(&err, DDL_E_MEMORY, "--prompt: out of memory");
     int code =
         status ? report_error(&err) : generate(f, flags, config, &prompt, flags->echo ? &prompt : NULL);
-    free(prompt.bytes);
+    buffer_free(&prompt);
     return code;
 }
 

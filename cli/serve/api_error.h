@@ -2,7 +2,7 @@
 #ifndef DDL_CLI_SERVE_API_ERROR_H
 #define DDL_CLI_SERVE_API_ERROR_H
 
-#include "cli/serve/buffer.h"
+#include "cli/output/buffer.h"
 #include "ddl/status.h"
 
 #include <stdbool.h>

@@ -3,7 +3,7 @@
 #define DDL_CLI_SERVE_CHAT_H
 
 #include "cli/serve/api_error.h"
-#include "cli/serve/buffer.h"
+#include "cli/output/buffer.h"
 
 #include "ddl/tokenizer.h"
 

@@ -2,7 +2,7 @@
 #ifndef DDL_CLI_SERVE_JSON_TEXT_H
 #define DDL_CLI_SERVE_JSON_TEXT_H
 
-#include "cli/serve/buffer.h"
+#include "cli/output/buffer.h"
 #include "ddl/json.h"
 
 #include <jansson.h>

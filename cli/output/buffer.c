@@ -1,4 +1,4 @@
-#include "cli/serve/buffer.h"
+#include "cli/output/buffer.h"
 
 #include <stdint.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* A growable text. */
-#ifndef DDL_CLI_SERVE_BUFFER_H
-#define DDL_CLI_SERVE_BUFFER_H
+#ifndef DDL_CLI_OUTPUT_BUFFER_H
+#define DDL_CLI_OUTPUT_BUFFER_H
 
 #include <stdbool.h>
 #include <stddef.h>
