@@ -407,7 +407,7 @@ static void model_args_replace_config_json(void **state)
     (void)state;
     struct ddl_error err;
     struct zip_writer z = { 0 };
-    struct buffer pickle = { 0 };
+    struct bytes pickle = { 0 };
     struct ddl_config config;
     const struct ddl_tensor t = {
         .name = "ln_f.weight", .dtype = DDL_F32, .ndim = 1, .shape = { 1 }, .count = 1
@@ -423,27 +423,27 @@ static void model_args_replace_config_json(void **state)
     remove_scratch("args");
     assert_ok(ddl_file_make_dir(scratch_path("args"), &err), err);
     for (int complete = 0; complete < 2; complete++) {
-        buffer_text(&pickle, "}(");
+        bytes_text(&pickle, "}(");
         pickle_text(&pickle, "model");
-        buffer_text(&pickle, "}");
+        bytes_text(&pickle, "}");
         pickle_text(&pickle, t.name);
         pickle_tensor(&pickle, &t, "0", 1, 0, NULL);
-        buffer_text(&pickle, "s");
+        bytes_text(&pickle, "s");
         pickle_text(&pickle, "model_args");
-        buffer_text(&pickle, "}(");
+        bytes_text(&pickle, "}(");
         for (size_t i = 0; i < sizeof keys / sizeof *keys - !complete; i++) {
             size_t k = sizeof keys / sizeof *keys - 1 - i;
             pickle_text(&pickle, keys[k].key);
-            buffer_text(&pickle, "K");
-            buffer_number(&pickle, keys[k].value, 1);
+            bytes_text(&pickle, "K");
+            bytes_number(&pickle, keys[k].value, 1);
         }
-        buffer_text(&pickle, "uu.");
+        bytes_text(&pickle, "uu.");
         zip_add(&z, "ckpt/data.pkl", pickle.data, pickle.n);
         zip_add(&z, "ckpt/data/0", "\0\0\0\0", 4);
         zip_finish(&z);
         write_file(scratch_path("args/ckpt.pt"), z.file.data, z.file.n);
         zip_free(&z);
-        buffer_free(&pickle);
+        bytes_free(&pickle);
         if (complete) {
             assert_ok(ddl_config_load(&config, scratch_path("args"), NULL, NULL, &err), err);
             assert_true(config.d_model == 8 && config.vocab_size == 31 && config.n_layers == 1);

@@ -8,7 +8,7 @@
 
 /* ---- bytes ---- */
 
-void buffer_add(struct buffer *b, const void *data, size_t n)
+void bytes_add(struct bytes *b, const void *data, size_t n)
 {
     if (b->n + n > b->capacity) {
         b->capacity = 2 * (b->n + n);
@@ -21,67 +21,67 @@ void buffer_add(struct buffer *b, const void *data, size_t n)
     b->n += n;
 }
 
-void buffer_text(struct buffer *b, const char *text)
+void bytes_text(struct bytes *b, const char *text)
 {
-    buffer_add(b, text, strlen(text));
+    bytes_add(b, text, strlen(text));
 }
 
-void buffer_number(struct buffer *b, uint64_t value, unsigned bytes)
+void bytes_number(struct bytes *b, uint64_t value, unsigned bytes)
 {
     for (unsigned i = 0; i < bytes; i++, value >>= 8) {
         const unsigned char byte = (unsigned char)value;
-        buffer_add(b, &byte, 1);
+        bytes_add(b, &byte, 1);
     }
 }
 
-void buffer_free(struct buffer *b)
+void bytes_free(struct bytes *b)
 {
     free(b->data);
-    *b = (struct buffer){ 0 };
+    *b = (struct bytes){ 0 };
 }
 
 /* ---- zip ---- */
 
 /* Version, flags, method, time and date; checksum and sizes. */
-static void add_common(const struct zip_writer *z, struct buffer *b, uint32_t crc, size_t n)
+static void add_common(const struct zip_writer *z, struct bytes *b, uint32_t crc, size_t n)
 {
-    buffer_number(b, 0, 2);
-    buffer_number(b, 0x808, 2);
-    buffer_number(b, 0, 6);
-    buffer_number(b, z->no_crc ? 0 : crc, 4);
-    buffer_number(b, z->zip64 ? 0xffffffff : n, 4);
-    buffer_number(b, z->zip64 ? 0xffffffff : n, 4);
+    bytes_number(b, 0, 2);
+    bytes_number(b, 0x808, 2);
+    bytes_number(b, 0, 6);
+    bytes_number(b, z->no_crc ? 0 : crc, 4);
+    bytes_number(b, z->zip64 ? 0xffffffff : n, 4);
+    bytes_number(b, z->zip64 ? 0xffffffff : n, 4);
 }
 
 void zip_add(struct zip_writer *z, const char *name, const void *data, size_t n)
 {
     size_t at = z->file.n, length = strlen(name), pad = (64 - (at + 30 + length + 4) % 64) % 64;
     uint32_t crc = (uint32_t)crc32(0, data, (uInt)n);
-    buffer_number(&z->file, 0x04034b50, 4);
+    bytes_number(&z->file, 0x04034b50, 4);
     add_common(z, &z->file, crc, n);
-    buffer_number(&z->file, length, 2);
-    buffer_number(&z->file, pad + 4, 2);
-    buffer_text(&z->file, name);
-    buffer_text(&z->file, "FB");
-    buffer_number(&z->file, pad, 2);
+    bytes_number(&z->file, length, 2);
+    bytes_number(&z->file, pad + 4, 2);
+    bytes_text(&z->file, name);
+    bytes_text(&z->file, "FB");
+    bytes_number(&z->file, pad, 2);
     for (size_t i = 0; i < pad; i++)
-        buffer_text(&z->file, "Z");
-    buffer_add(&z->file, data, n);
+        bytes_text(&z->file, "Z");
+    bytes_add(&z->file, data, n);
 
-    buffer_number(&z->central, 0x02014b50, 4);
-    buffer_number(&z->central, 0, 2);
+    bytes_number(&z->central, 0x02014b50, 4);
+    bytes_number(&z->central, 0, 2);
     add_common(z, &z->central, crc, n);
-    buffer_number(&z->central, length, 2);
-    buffer_number(&z->central, z->zip64 ? 28 : 0, 2);
-    buffer_number(&z->central, 0, 2 + 2 + 2 + 4);
-    buffer_number(&z->central, z->zip64 ? 0xffffffff : at, 4);
-    buffer_text(&z->central, name);
+    bytes_number(&z->central, length, 2);
+    bytes_number(&z->central, z->zip64 ? 28 : 0, 2);
+    bytes_number(&z->central, 0, 2 + 2 + 2 + 4);
+    bytes_number(&z->central, z->zip64 ? 0xffffffff : at, 4);
+    bytes_text(&z->central, name);
     if (z->zip64) {
-        buffer_number(&z->central, 1, 2);
-        buffer_number(&z->central, 24, 2);
-        buffer_number(&z->central, n, 8);
-        buffer_number(&z->central, n, 8);
-        buffer_number(&z->central, at, 8);
+        bytes_number(&z->central, 1, 2);
+        bytes_number(&z->central, 24, 2);
+        bytes_number(&z->central, n, 8);
+        bytes_number(&z->central, n, 8);
+        bytes_number(&z->central, at, 8);
     }
     z->n++;
 }
@@ -89,59 +89,59 @@ void zip_add(struct zip_writer *z, const char *name, const void *data, size_t n)
 void zip_finish(struct zip_writer *z)
 {
     size_t at = z->file.n, end = at + z->central.n;
-    buffer_add(&z->file, z->central.data, z->central.n);
+    bytes_add(&z->file, z->central.data, z->central.n);
     if (z->zip64) {
-        buffer_number(&z->file, 0x06064b50, 4);
-        buffer_number(&z->file, 44, 8);
-        buffer_number(&z->file, 0, 2 + 2 + 4);
-        buffer_number(&z->file, 0, 4);
-        buffer_number(&z->file, z->n, 8);
-        buffer_number(&z->file, z->n, 8);
-        buffer_number(&z->file, z->central.n, 8);
-        buffer_number(&z->file, at, 8);
-        buffer_number(&z->file, 0x07064b50, 4);
-        buffer_number(&z->file, 0, 4);
-        buffer_number(&z->file, end, 8);
-        buffer_number(&z->file, 1, 4);
+        bytes_number(&z->file, 0x06064b50, 4);
+        bytes_number(&z->file, 44, 8);
+        bytes_number(&z->file, 0, 2 + 2 + 4);
+        bytes_number(&z->file, 0, 4);
+        bytes_number(&z->file, z->n, 8);
+        bytes_number(&z->file, z->n, 8);
+        bytes_number(&z->file, z->central.n, 8);
+        bytes_number(&z->file, at, 8);
+        bytes_number(&z->file, 0x07064b50, 4);
+        bytes_number(&z->file, 0, 4);
+        bytes_number(&z->file, end, 8);
+        bytes_number(&z->file, 1, 4);
     }
-    buffer_number(&z->file, 0x06054b50, 4);
-    buffer_number(&z->file, 0, 4);
-    buffer_number(&z->file, z->zip64 ? 0xffff : z->n, 2);
-    buffer_number(&z->file, z->zip64 ? 0xffff : z->n, 2);
-    buffer_number(&z->file, z->zip64 ? 0xffffffff : z->central.n, 4);
-    buffer_number(&z->file, z->zip64 ? 0xffffffff : at, 4);
-    buffer_number(&z->file, 0, 2);
+    bytes_number(&z->file, 0x06054b50, 4);
+    bytes_number(&z->file, 0, 4);
+    bytes_number(&z->file, z->zip64 ? 0xffff : z->n, 2);
+    bytes_number(&z->file, z->zip64 ? 0xffff : z->n, 2);
+    bytes_number(&z->file, z->zip64 ? 0xffffffff : z->central.n, 4);
+    bytes_number(&z->file, z->zip64 ? 0xffffffff : at, 4);
+    bytes_number(&z->file, 0, 2);
 }
 
 void zip_free(struct zip_writer *z)
 {
-    buffer_free(&z->file);
-    buffer_free(&z->central);
+    bytes_free(&z->file);
+    bytes_free(&z->central);
     *z = (struct zip_writer){ 0 };
 }
 
 /* ---- pickles ---- */
 
-void pickle_text(struct buffer *b, const char *text)
+void pickle_text(struct bytes *b, const char *text)
 {
-    buffer_text(b, "X");
-    buffer_number(b, strlen(text), 4);
-    buffer_text(b, text);
+    bytes_text(b, "X");
+    bytes_number(b, strlen(text), 4);
+    bytes_text(b, text);
 }
 
-static void pickle_size(struct buffer *b, size_t value)
+static void pickle_size(struct bytes *b, size_t value)
 {
-    buffer_number(b, 0x8a, 1);
-    buffer_number(b, 8, 1);
-    buffer_number(b, value, 8);
+    bytes_number(b, 0x8a, 1);
+    bytes_number(b, 8, 1);
+    bytes_number(b, value, 8);
 }
 
-static void pickle_sizes(struct buffer *b, const size_t *values, size_t n)
+static void pickle_sizes(struct bytes *b, const size_t *values, size_t n)
 {
-    buffer_text(b, "(");
+    bytes_text(b, "(");
     for (size_t i = 0; i < n; i++)
         pickle_size(b, values[i]);
-    buffer_text(b, "t");
+    bytes_text(b, "t");
 }
 
 static const char *storage_of(enum ddl_dtype dtype)
@@ -162,47 +162,47 @@ static const char *storage_of(enum ddl_dtype dtype)
     }
 }
 
-void pickle_tensor(struct buffer *b, const struct ddl_tensor *t, const char *key, size_t numel, size_t offset,
+void pickle_tensor(struct bytes *b, const struct ddl_tensor *t, const char *key, size_t numel, size_t offset,
                    const size_t *strides)
 {
     size_t contiguous[DDL_MAX_DIMS], step = 1;
     for (size_t i = t->ndim; i-- > 0; step *= t->shape[i])
         contiguous[i] = step;
-    buffer_text(b, "ctorch._utils\n_rebuild_tensor_v2\n((");
+    bytes_text(b, "ctorch._utils\n_rebuild_tensor_v2\n((");
     pickle_text(b, "storage");
-    buffer_text(b, "ctorch\n");
-    buffer_text(b, storage_of(t->dtype));
-    buffer_text(b, "\n");
+    bytes_text(b, "ctorch\n");
+    bytes_text(b, storage_of(t->dtype));
+    bytes_text(b, "\n");
     pickle_text(b, key);
     pickle_text(b, "cpu");
     pickle_size(b, numel);
-    buffer_text(b, "tQ");
+    bytes_text(b, "tQ");
     pickle_size(b, offset);
     pickle_sizes(b, t->shape, t->ndim);
     pickle_sizes(b, strides ? strides : contiguous, t->ndim);
-    buffer_number(b, 0x89, 1);
-    buffer_text(b, "ccollections\nOrderedDict\n)RtR");
+    bytes_number(b, 0x89, 1);
+    bytes_text(b, "ccollections\nOrderedDict\n)RtR");
 }
 
 void torch_file(struct zip_writer *z, const struct ddl_tensor *tensors, size_t n, const char *under)
 {
-    struct buffer pickle = { 0 };
+    struct bytes pickle = { 0 };
     char key[32], name[64];
-    buffer_number(&pickle, 0x80, 1);
-    buffer_number(&pickle, 2, 1);
+    bytes_number(&pickle, 0x80, 1);
+    bytes_number(&pickle, 2, 1);
     if (under) {
-        buffer_text(&pickle, "}");
+        bytes_text(&pickle, "}");
         pickle_text(&pickle, under);
     }
-    buffer_text(&pickle, "ccollections\nOrderedDict\n)R(");
+    bytes_text(&pickle, "ccollections\nOrderedDict\n)R(");
     for (size_t i = 0; i < n; i++) {
         snprintf(key, sizeof key, "%zu", i);
         pickle_text(&pickle, tensors[i].name);
         pickle_tensor(&pickle, &tensors[i], key, tensors[i].count, 0, NULL);
     }
-    buffer_text(&pickle, under ? "us." : "u.");
+    bytes_text(&pickle, under ? "us." : "u.");
     zip_add(z, "archive/data.pkl", pickle.data, pickle.n);
-    buffer_free(&pickle);
+    bytes_free(&pickle);
     zip_add(z, "archive/byteorder", "little", 6);
     for (size_t i = 0; i < n; i++) {
         snprintf(name, sizeof name, "archive/data/%zu", i);

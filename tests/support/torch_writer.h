@@ -9,20 +9,20 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Bytes in memory; at first all zero, then buffer_free. */
-struct buffer {
+/* Bytes in memory; at first all zero, then bytes_free. */
+struct bytes {
     unsigned char *data;
     size_t n, capacity;
 };
-void buffer_add(struct buffer *b, const void *data, size_t n);
-void buffer_text(struct buffer *b, const char *text);
+void bytes_add(struct bytes *b, const void *data, size_t n);
+void bytes_text(struct bytes *b, const char *text);
 /* A little-endian integer. */
-void buffer_number(struct buffer *b, uint64_t value, unsigned bytes);
-void buffer_free(struct buffer *b);
+void bytes_number(struct bytes *b, uint64_t value, unsigned bytes);
+void bytes_free(struct bytes *b);
 
 /* A zip file under way. `central` is its central directory. */
 struct zip_writer {
-    struct buffer file, central;
+    struct bytes file, central;
     size_t n;
     bool zip64;  /* sizes and places are in the records of zip64                      */
     bool no_crc; /* as after torch.serialization.set_crc32_options(False) */
@@ -35,8 +35,8 @@ void zip_free(struct zip_writer *z);
 
 /* Pickles of protocol 2: a key or string; the call that makes a tensor of the storage with this key, of
  * `numel` elements; strides NULL: contiguous. */
-void pickle_text(struct buffer *b, const char *text);
-void pickle_tensor(struct buffer *b, const struct ddl_tensor *t, const char *key, size_t numel, size_t offset,
+void pickle_text(struct bytes *b, const char *text);
+void pickle_tensor(struct bytes *b, const struct ddl_tensor *t, const char *key, size_t numel, size_t offset,
                    const size_t *strides);
 /* A whole file: a state dict of n tensors, each with its own storage. under: the key of the dict that has it,
  * or NULL. The result is z->file. */

@@ -238,7 +238,7 @@ static void memory_is_bounded(void **state)
 {
     (void)state;
     enum { LENGTH = 1 << 20, ITEMS = 50000 };
-    struct buffer pickle = { 0 };
+    struct bytes pickle = { 0 };
     struct ddl_error err;
     ddl_safetensors *st;
     const struct ddl_tensor scalar = { .dtype = DDL_F32 };
@@ -246,18 +246,18 @@ static void memory_is_bounded(void **state)
     assert_non_null(key);
     memset(key, 'k', LENGTH);
     key[LENGTH] = '\0';
-    buffer_text(&pickle, "}");
+    bytes_text(&pickle, "}");
     pickle_text(&pickle, key);
-    buffer_text(&pickle, "q\x01");
+    bytes_text(&pickle, "q\x01");
     pickle_tensor(&pickle, &scalar, "0", 8, 0, NULL);
-    buffer_text(&pickle, "q\x02s(");
+    bytes_text(&pickle, "q\x02s(");
     for (size_t i = 0; i < ITEMS; i++)
-        buffer_text(&pickle, "h\x01h\x02");
-    buffer_text(&pickle, "u.");
+        bytes_text(&pickle, "h\x01h\x02");
+    bytes_text(&pickle, "u.");
     assert_int_equal(open_pickle(&st, &(struct piece){ (const char *)pickle.data, pickle.n }, &err),
                      DDL_E_FORMAT);
     assert_says(&err, "duplicate tensor kkkk");
-    buffer_free(&pickle);
+    bytes_free(&pickle);
     free(key);
 }
 
@@ -266,24 +266,24 @@ static void depth_is_no_matter(void **state)
 {
     (void)state;
     enum { DEPTH = 1000000 };
-    struct buffer pickle = { 0 };
+    struct bytes pickle = { 0 };
     struct ddl_error err;
     ddl_safetensors *st;
     const struct ddl_tensor scalar = { .dtype = DDL_F32 };
-    buffer_text(&pickle, "}");
+    bytes_text(&pickle, "}");
     pickle_text(&pickle, "x");
     for (size_t i = 0; i < DEPTH; i++)
-        buffer_text(&pickle, "]");
+        bytes_text(&pickle, "]");
     for (size_t i = 1; i < DEPTH; i++)
-        buffer_text(&pickle, "a");
-    buffer_text(&pickle, "s");
+        bytes_text(&pickle, "a");
+    bytes_text(&pickle, "s");
     pickle_text(&pickle, "a");
     pickle_tensor(&pickle, &scalar, "0", 8, 0, NULL);
-    buffer_text(&pickle, "s.");
+    bytes_text(&pickle, "s.");
     assert_ok(open_pickle(&st, &(struct piece){ (const char *)pickle.data, pickle.n }, &err), err);
     assert_int_equal(ddl_safetensors_count(st), 1);
     ddl_safetensors_close(st);
-    buffer_free(&pickle);
+    bytes_free(&pickle);
 }
 
 /* ---- the zip file ---- */
@@ -316,7 +316,7 @@ static ddl_status open_bytes(ddl_safetensors **st, const void *data, size_t n, s
 }
 
 /* Reads a copy of exactly n bytes. */
-static ddl_status read_copy(struct ddl_torch_file *file, struct ddl_file_map *map, const struct buffer *b,
+static ddl_status read_copy(struct ddl_torch_file *file, struct ddl_file_map *map, const struct bytes *b,
                             size_t n, struct ddl_error *err)
 {
     unsigned char *copy = malloc(n ? n : 1);
