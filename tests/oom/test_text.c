@@ -72,7 +72,8 @@ static void building(void **state)
                                .user = path,
                                .check = remove_parts,
                                .folder = out_folder,
-                               .first = tokenizer_requests });
+                               .first = tokenizer_requests,
+                               .all = 300 });
     }
 }
 
