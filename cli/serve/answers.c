@@ -27,14 +27,14 @@ static const char *bytes_of(const struct job *job, int32_t id, size_t *size)
     return bytes ? bytes : "";
 }
 
-/* The name of a token in /v1/completions: its text, or "bytes:\xe2\x80" where it is no text, as OpenAI's. A
- * key of an object, or a value where `value` is NAN. */
+/* The name of a token in /v1/completions: its text, or "bytes:\xe2\x80" where it is no text or has the
+ * character U+0000, as OpenAI's. A key of an object, or a value where `value` is NAN. */
 static void put_token_text(struct ddl_json *json, const struct job *job, int32_t id, float value)
 {
     char text[64 + 4 * 256];
     size_t size, used = 6;
     const char *bytes = bytes_of(job, id, &size);
-    if (is_utf8(bytes, size) && size < sizeof text) {
+    if (is_utf8(bytes, size) && !memchr(bytes, '\0', size) && size < sizeof text) {
         memcpy(text, bytes, size);
         text[size] = '\0';
         used = size;
