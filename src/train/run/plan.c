@@ -7,6 +7,7 @@
 #include "model/pass/measure.h"
 #include "ops/ops.h"
 #include "train/step/exchange.h"
+#include "train/step/optim.h"
 #include "train/config/run_data.h"
 #include "train/log/telemetry.h"
 #include "train/config/train_config.h"
@@ -122,11 +123,13 @@ static double host_bytes(const struct ddl_train_config *t)
     return bytes + data_bytes(t, (double)t->steps * (double)share.n * (double)t->seq);
 }
 
-/* What is on the backend besides a step's memory: rotary tables, samples, tasks. If that is the host's
- * memory, the rest of the program too. */
-static double other_bytes(const struct ddl_train_config *t, const ddl_backend *backend)
+/* What is on the backend besides a step's memory: rotary tables, the optimizer's lists, losses, samples,
+ * tasks. If that is the host's memory, the rest of the program too. */
+static double other_bytes(const struct ddl_train_config *t, const ddl_backend *backend, size_t n_params)
 {
+    const struct ddl_share share = ddl_train_share(t, ddl_train_ranks(t) - 1);
     double bytes = 4 * (double)t->seq * (double)ddl_config_rope_dims(&t->config);
+    bytes += (double)ddl_optim_list_bytes(n_params) + (double)((1 + share.most) * sizeof(double));
     bytes += fmax(sample_bytes(t, backend), tasks_bytes(t, backend));
     return backend->ops->host_memory ? bytes + host_bytes(t) : bytes;
 }
@@ -181,7 +184,7 @@ ddl_status ddl_train_plan_on(const struct ddl_train_config *config, ddl_backend 
         status = plan_ranks(&t, (*backend)->ops->host_memory, out, err);
     if (status)
         return status;
-    out->bytes_other = (size_t)(other_bytes(&t, *backend) + (double)of_backend);
+    out->bytes_other = (size_t)(other_bytes(&t, *backend, n_params) + (double)of_backend);
     if (t.precision == DDL_PRECISION_BF16)
         out->bytes_params +=
             4 * out->params_total - ddl_config_weight_bytes(&t.config, DDL_PRECISION_BF16, NULL);

@@ -93,6 +93,13 @@ static struct lists place_lists(struct ddl_arena *arena, size_t n)
     return l;
 }
 
+size_t ddl_optim_list_bytes(size_t n_params)
+{
+    struct ddl_arena arena = { 0 };
+    place_lists(&arena, n_params);
+    return arena.used + (KINDS * n_params + DDL_RATES) * sizeof(double) + sizeof(float);
+}
+
 static bool allocate(struct ddl_optim *optim)
 {
     ddl_backend *backend = ddl_model_backend(optim->model);

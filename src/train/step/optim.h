@@ -29,6 +29,8 @@ ddl_status ddl_optim_create_part(struct ddl_optim **out, ddl_model *model,
                                  const struct ddl_optim_config *config, const struct ddl_partition *partition,
                                  size_t rank, struct ddl_error *err);
 void ddl_optim_free(struct ddl_optim *optim); /* NULL is allowed */
+/* Bytes of the backend that an optimizer of n_params parameters takes besides the moments. */
+size_t ddl_optim_list_bytes(size_t n_params);
 /* Freezes parameter i, or ends that: a step leaves it untouched, decay included, and the norm is without it.
  */
 void ddl_optim_freeze(struct ddl_optim *optim, size_t i, bool frozen);
