@@ -191,12 +191,19 @@ static void parent_of(const char *path, char *folder)
         snprintf(folder, 1024, "%.*s", (int)length, path);
 }
 
+/* Whether the error of a call says that another process has removed a folder meanwhile; ESTALE: on a
+ * network's file system. */
+static bool is_removed(int number)
+{
+    return number == ENOENT || number == ESTALE;
+}
+
 /* required: a folder that does not exist is an error. */
 static ddl_status sync_folder(const char *path, bool required, struct ddl_error *err)
 {
     int fd = ddl_held_open(path, O_RDONLY | O_DIRECTORY, 0);
     if (fd < 0)
-        return errno == ENOENT && !required ? DDL_OK : ddl_file_error(err, path, "open folder");
+        return is_removed(errno) && !required ? DDL_OK : ddl_file_error(err, path, "open folder");
     /* EINVAL: a file system that has nothing to sync in a folder. */
     ddl_status status = fsync(fd) == 0 || errno == EINVAL ? DDL_OK : ddl_file_error(err, path, "sync folder");
     close(fd);
@@ -284,7 +291,7 @@ ddl_status ddl_file_make_dir(const char *path, struct ddl_error *err)
         return ddl_error_set(err, DDL_E_USAGE, "'%.200s': not a usable folder name", path);
     strcpy(part, path);
     for (int i = 0; !make_dirs(part, length, &first); i++) {
-        if (errno != ENOENT || i == MAKE_TRIES) /* ENOENT: another process has removed one meanwhile */
+        if (!is_removed(errno) || i == MAKE_TRIES)
             return ddl_file_error(err, part, "make folder");
         strcpy(part, path);
     }

@@ -2,8 +2,10 @@
 #define _POSIX_C_SOURCE 200809L
 #include "support/support.h"
 
+#include "base/clock.h"
 #include "base/file.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -185,10 +187,12 @@ static void *remove_folders(void *user)
 {
     struct remover *r = user;
     while (!atomic_load(&r->stop)) {
+        double start = ddl_clock_seconds();
         for (size_t i = 0; i < 3; i++)
             (void)rmdir(r->paths[i]);
-        nanosleep(&(struct timespec){ .tv_nsec = 100000 },
-                  NULL); /* without a pause, it would win every time */
+        /* Without a pause that is longer than what it does, it would win every time. */
+        double pause = fmin(1e-4 + 4 * (ddl_clock_seconds() - start), 0.5);
+        nanosleep(&(struct timespec){ .tv_nsec = (long)(pause * 1e9) }, NULL);
     }
     return NULL;
 }
@@ -203,7 +207,8 @@ static void folders_removed_meanwhile(void **state)
     for (size_t i = 0; i < 3; i++)
         snprintf(remover.paths[i], sizeof remover.paths[i], "%s", scratch_path(names[i]));
     assert_int_equal(pthread_create(&thread, NULL, remove_folders, &remover), 0);
-    for (int i = 0; i < 1000; i++) {
+    double end = ddl_clock_seconds() + 10; /* where a sync takes long */
+    for (int i = 0; i < 1000 && ddl_clock_seconds() < end; i++) {
         struct ddl_error err;
         assert_ok(ddl_file_make_dir(remover.paths[0], &err), err);
     }

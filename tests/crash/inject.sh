@@ -153,22 +153,34 @@ kernel_calls() {
     esac
 }
 
-# with_error COMMAND NAME:NUMBER: runs it with the error. A signal that interrupts a wait for a run of the sweep adds a read,
-# so that the number may be that of another call: then once more.
-with_error() {
-    for try in 1 2 3 4 5; do
-        prepare "$1"
-        arguments "$1"
-        traced -y -o "$log/injected" -e "trace=${2%:*}" -e "inject=${2%:*}:error=EIO:when=${2#*:}"
-        ! grep -F "$own/" "$log/injected" | grep -q INJECTED || return 0
-    done
-    fail "$1, $2: in $try runs no error on an own file"
+# find_numbers COMMAND CALL: a line for each call to try.
+find_numbers() {
+    prepare "$1"
+    arguments "$1"
+    traced -y -o "$log/trace" -e "trace=$(kernel_calls "$2")"
+    [ $status -eq 0 ] || fail "$(cat "$log/stderr")"
+    numbers <"$log/trace" >"$log/numbers"
+    ! is_sample || sed -i '$!d' "$log/numbers"
 }
 
-# one COMMAND NAME:NUMBER: adds "error" or "result" to $ends.
+# with_error COMMAND CALL LINE: runs it with the error in the call of this line of the numbers; $number. A signal that ends a
+# run of the sweep can interrupt a call, which is then counted twice: with new numbers once more.
+with_error() {
+    for try in 1 2 3 4 5; do
+        [ $try -eq 1 ] || find_numbers "$1" "$2"
+        number=$(sed -n "$3p" "$log/numbers")
+        prepare "$1"
+        arguments "$1"
+        traced -y -o "$log/injected" -e "trace=${number%:*}" -e "inject=${number%:*}:error=EIO:when=${number#*:}"
+        ! grep -F "$own/" "$log/injected" | grep -q INJECTED || return 0
+    done
+    fail "$1, $number: in $try runs no error on an own file"
+}
+
+# one COMMAND CALL LINE: adds "error" or "result" to $ends.
 one() {
-    where="$1, $2"
     with_error "$@"
+    where="$1, $number"
     case $status in
         0) end=result ;;
         1)
@@ -203,17 +215,16 @@ expected() {
 
 # call_of_command COMMAND CALL
 call_of_command() {
-    prepare "$1"
-    arguments "$1"
-    traced -y -o "$log/trace" -e "trace=$(kernel_calls "$2")"
-    [ $status -eq 0 ] || fail "$(cat "$log/stderr")"
-    tried=$(numbers <"$log/trace")
-    ! is_sample || tried=$(echo "$tried" | tail -n 1)
+    find_numbers "$1" "$2"
     ends=""
-    for n in $tried; do
-        one "$1" "$n"
+    tried=""
+    lines=$(wc -l <"$log/numbers")
+    for line in 1 2 3; do
+        [ "$line" -le "$lines" ] || break
+        one "$1" "$2" "$line"
+        tried="$tried $number"
     done
-    echo "$1 $2:${ends:- none} ($(echo $tried))"
+    echo "$1 $2:${ends:- none} (${tried# })"
     cell=$(expected "$1" "$2")
     case $cell:$ends in
         error:*result*) fail "$1, $2: docs/reliability.md has error, found$ends" ;;
