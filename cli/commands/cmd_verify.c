@@ -155,7 +155,7 @@ const struct command verify_command = {
             "the run folder) is replayed: PASS if the values are non-finite again; the first such tensor is",
             "printed.",
             "With --ops every op of the backend is compared with ref at awkward sizes, or those whose names",
-            "begin with a NAME: results, bits in a second call, memory around operands, operands that share",
+            "contain a NAME: results, bits in a second call, memory around operands, operands that share",
             "memory, and rows that do not depend on others. Errors are shares of their limits.", NULL },
     .options = { { .table = ddl_verify_options, .defaults = verify_defaults }, { .rows = output_options } },
     .examples =

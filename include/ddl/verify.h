@@ -81,9 +81,9 @@ DDL_API ddl_status ddl_verify_run(const struct ddl_verify_config *config, const 
 
 /* Compares every op of the chosen backends (other than "ref") with "ref", at sizes that are awkward for
  * vectors and blocks; `each` is called for each op and variant, with kind "op" and its name as the path. With
- * `names`, only those whose name begins with one of them ("matmul", "delta_bwd.erase"). What is checked, and
- * how the limits are derived: src/ops/trial.h; errors are shares of their limits. DDL_E_USAGE for an unknown
- * backend, for "ref", and for a name with which none begins. */
+ * `names`, only those whose name contains one of them ("matmul", "delta_bwd.erase"). What is checked, and how
+ * the limits are derived: src/ops/trial.h; errors are shares of their limits. DDL_E_USAGE for an unknown
+ * backend, for "ref", and for a name that none contains. */
 DDL_API ddl_status ddl_verify_ops(const struct ddl_verify_config *config, const char *const *names,
                                   size_t n_names, ddl_verify_fn *each, void *user,
                                   struct ddl_verify_totals *totals, struct ddl_error *err);

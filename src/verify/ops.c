@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What begins the names of the cases to run; none: all cases. */
+/* Texts that the names of the cases to run contain; none: all cases. */
 struct chosen {
     const char *const *names;
     size_t n;
@@ -80,17 +80,10 @@ static ddl_status open_pair(struct pair *pair, const char *name, size_t threads,
     return status;
 }
 
-static bool begins_with(const struct ddl_op_case *k, const char *name)
-{
-    char path[64];
-    ddl_op_case_name(k, path, sizeof path);
-    return strncmp(path, name, strlen(name)) == 0;
-}
-
-static bool is_chosen(const struct chosen *chosen, const struct ddl_op_case *k)
+static bool is_chosen(const struct chosen *chosen, const char *name)
 {
     for (size_t i = 0; i < chosen->n; i++) {
-        if (begins_with(k, chosen->names[i]))
+        if (strstr(name, chosen->names[i]))
             return true;
     }
     return chosen->n == 0;
@@ -101,13 +94,15 @@ static ddl_status check_names(const struct chosen *chosen, struct ddl_error *err
     size_t n;
     const struct ddl_op_case *cases = ddl_op_cases(&n);
     for (size_t i = 0; i < chosen->n; i++) {
-        size_t k = 0;
-        while (k < n && !begins_with(&cases[k], chosen->names[i]))
-            k++;
-        if (k == n)
+        bool found = false;
+        for (size_t k = 0; k < n && !found; k++) {
+            char name[64];
+            ddl_op_case_name(&cases[k], name, sizeof name);
+            found = strstr(name, chosen->names[i]) != NULL;
+        }
+        if (!found)
             return ddl_error_set(err, DDL_E_USAGE,
-                                 "'%.60s' does not begin the name of an op: see the names that ddl verify "
-                                 "--ops prints",
+                                 "no op's name contains '%.60s': see the names that ddl verify --ops prints",
                                  chosen->names[i]);
     }
     return DDL_OK;
@@ -123,10 +118,10 @@ static ddl_status run_backend(const struct ddl_verify_config *config, const stru
     ddl_status status = open_pair(&pair, name, config->threads, err);
     for (size_t i = 0; !status && i < n; i++) {
         char path[64];
-        if (!is_chosen(chosen, &cases[i]))
+        ddl_op_case_name(&cases[i], path, sizeof path);
+        if (!is_chosen(chosen, path))
             continue;
         struct ddl_verify_case result = { .path = path, .kind = "op", .backend = name };
-        ddl_op_case_name(&cases[i], path, sizeof path);
         run_op(config, &pair, &cases[i], &result);
         verify_count(totals, &result);
         if (each)

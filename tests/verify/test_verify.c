@@ -833,8 +833,7 @@ static void ops_by_name(void **state)
     assert_printed("bias_fwd  ");
     assert_printed("2 passed, 0 failed, 0 skipped\n");
     assert_int_equal(ddl("verify --ops bias_fwd bias_fwd.none --backend cpu"), 2);
-    assert_printed(
-        "ddl: 'bias_fwd.none' does not begin the name of an op: see the names that ddl verify --ops prints");
+    assert_printed("ddl: no op's name contains 'bias_fwd.none': see the names that ddl verify --ops prints");
     assert_int_equal(ddl("verify --ops bias_fwd --backend ref"), 2);
 }
 
