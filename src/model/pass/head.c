@@ -233,63 +233,94 @@ static void download_logits(const struct pass *p, const struct ddl_decode_output
     }
 }
 
-/* Uploads target number k of each output, -1 where it has fewer. False if no output has that many. */
-static bool upload_targets(const struct pass *p, const struct ddl_decode_output *outputs, size_t n, size_t k)
+/* Scores of n outputs: of their targets number first to first + count - 1. An output that has fewer has -1 as
+ * the others. */
+struct scoring {
+    const struct ddl_decode_output *outputs;
+    size_t n, first, count;
+    bool ranks, entropies; /* of any of them; entropies with their first targets */
+};
+
+/* As many as the arrays hold, of those that an output has. */
+static size_t count_at_once(const struct pass *p, const struct scoring *s)
 {
-    int32_t *host = p->cache->host;
-    bool any = false;
-    for (size_t i = 0; i < n; i++) {
-        host[i] = k < outputs[i].n_targets ? outputs[i].targets[k] : -1;
-        any = any || k < outputs[i].n_targets;
-    }
-    if (any)
-        p->ops->upload(p->ctx, p->ws->targets, host, n * sizeof *host);
-    return any;
+    size_t rows = p->cache->options.rows, N = p->ws->options.batch * p->ws->options.tokens;
+    size_t capacity = (rows < N ? rows : N) / s->n, most = 0;
+    for (size_t i = 0; i < s->n; i++)
+        most = s->outputs[i].n_targets > most ? s->outputs[i].n_targets : most;
+    size_t left = most > s->first ? most - s->first : 0;
+    return left < capacity ? left : capacity;
 }
 
-/* Downloads the first `kinds` arrays of the cache's scores, (kinds, n), of target number k of n outputs. */
-static void download_scores(const struct pass *p, const struct ddl_decode_output *outputs, size_t n, size_t k,
-                            size_t kinds)
+/* Uploads the targets: (count, n). */
+static void upload_targets(const struct pass *p, const struct scoring *s)
 {
     int32_t *host = p->cache->host;
-    const float *losses = (const void *)host, *entropies = losses + 2 * n;
-    p->ops->download(p->ctx, host, p->cache->scores, kinds * n * sizeof *host);
-    for (size_t i = 0; i < n; i++) {
-        const struct ddl_decode_output *out = &outputs[i];
-        if (k < out->n_targets)
-            out->losses[k] = losses[i];
-        if (k < out->n_targets && out->ranks)
-            out->ranks[k] = host[n + i];
-        if (k == 0 && out->entropy)
-            *out->entropy = entropies[i];
+    for (size_t k = 0; k < s->count; k++) {
+        for (size_t i = 0; i < s->n; i++) {
+            const struct ddl_decode_output *out = &s->outputs[i];
+            host[k * s->n + i] = s->first + k < out->n_targets ? out->targets[s->first + k] : -1;
+        }
     }
+    p->ops->upload(p->ctx, p->ws->targets, host, s->count * s->n * sizeof *host);
 }
 
-/* Losses, ranks and entropies of n outputs, from their logits: first those of each output's first target,
- * then of its second. */
-static void score_rows(const struct pass *p, const struct ddl_decode_output *outputs, size_t n)
+/* Computes the cache's scores: losses (count, n), ranks (count, n), entropies (n). */
+static void score(const struct pass *p, const struct scoring *s)
 {
-    float *losses = p->cache->scores;
-    bool ranks = false, entropies = false;
-    for (size_t i = 0; i < n; i++) {
-        ranks = ranks || outputs[i].ranks;
-        entropies = entropies || outputs[i].entropy;
-    }
-    for (size_t k = 0; upload_targets(p, outputs, n, k); k++) {
-        bool entropy = entropies && k == 0;
-        p->ops->cross_entropy(p->ctx, &(struct cross_entropy_args){ .N = n,
+    float *losses = p->cache->scores, *ranks = losses + s->count * s->n, *entropies = ranks + s->count * s->n;
+    for (size_t at = 0; at < s->count * s->n; at += s->n) {
+        bool entropy = s->entropies && s->first == 0 && at == 0;
+        p->ops->cross_entropy(p->ctx, &(struct cross_entropy_args){ .N = s->n,
                                                                     .V = p->config->vocab_size,
                                                                     .z = p->ws->logits,
-                                                                    .targets = p->ws->targets,
-                                                                    .loss = losses });
-        if (ranks || entropy)
-            p->ops->rank(p->ctx, &(struct rank_args){ .N = n,
+                                                                    .targets = p->ws->targets + at,
+                                                                    .loss = losses + at });
+        if (s->ranks || entropy)
+            p->ops->rank(p->ctx, &(struct rank_args){ .N = s->n,
                                                       .V = p->config->vocab_size,
                                                       .z = p->ws->logits,
-                                                      .targets = p->ws->targets,
-                                                      .rank = (void *)(losses + n),
-                                                      .entropy = entropy ? losses + 2 * n : NULL });
-        download_scores(p, outputs, n, k, entropy ? 3 : ranks ? 2 : 1);
+                                                      .targets = p->ws->targets + at,
+                                                      .rank = (void *)(ranks + at),
+                                                      .entropy = entropy ? entropies : NULL });
+    }
+}
+
+static void download_scores(const struct pass *p, const struct scoring *s)
+{
+    const size_t numbers = s->count * s->n;
+    bool entropies = s->entropies && s->first == 0;
+    int32_t *host = p->cache->host;
+    p->ops->download(p->ctx, host, p->cache->scores,
+                     (entropies  ? 2 * numbers + s->n
+                      : s->ranks ? 2 * numbers
+                                 : numbers) *
+                         sizeof *host);
+    const float *losses = (const void *)host;
+    for (size_t i = 0; i < s->n; i++) {
+        const struct ddl_decode_output *out = &s->outputs[i];
+        for (size_t k = 0; k < s->count && s->first + k < out->n_targets; k++) {
+            out->losses[s->first + k] = losses[k * s->n + i];
+            if (out->ranks)
+                out->ranks[s->first + k] = host[numbers + k * s->n + i];
+        }
+        if (entropies && out->entropy)
+            *out->entropy = losses[2 * numbers + i];
+    }
+}
+
+/* Losses, ranks and entropies of n outputs, from their logits. */
+static void score_rows(const struct pass *p, const struct ddl_decode_output *outputs, size_t n)
+{
+    struct scoring s = { .outputs = outputs, .n = n };
+    for (size_t i = 0; i < n; i++) {
+        s.ranks = s.ranks || outputs[i].ranks;
+        s.entropies = s.entropies || outputs[i].entropy;
+    }
+    for (; (s.count = count_at_once(p, &s)) > 0; s.first += s.count) {
+        upload_targets(p, &s);
+        score(p, &s);
+        download_scores(p, &s);
     }
 }
 
