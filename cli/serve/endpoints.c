@@ -251,6 +251,37 @@ static enum MHD_Result tokenizer_info(struct exchange *x)
 
 /* ---- the server itself ---- */
 
+static void put_model(struct ddl_json *json, const struct served *s)
+{
+    const struct ddl_config *config = ddl_model_config(s->folder.model);
+    ddl_json_open(json, NULL, '{');
+    ddl_json_string(json, "id", s->name);
+    ddl_json_string(json, "object", "model");
+    ddl_json_count(json, "created", 0);
+    ddl_json_string(json, "owned_by", "ddl");
+    ddl_json_count(json, "max_model_len", s->options.context);
+    ddl_json_open(json, "meta", '{');
+    ddl_json_count(json, "n_vocab", config->vocab_size);
+    ddl_json_count(json, "n_ctx_train", config->block_size);
+    ddl_json_count(json, "n_embd", config->d_model);
+    ddl_json_count(json, "n_params", ddl_model_size(s->folder.model));
+    ddl_json_close(json, '}');
+    ddl_json_close(json, '}');
+}
+
+static enum MHD_Result model(struct exchange *x)
+{
+    struct json_text text;
+    struct api_error e = { 0 };
+    const struct served *s = find_model(x, x->parameter, &e);
+    if (!s)
+        return exchange_send_error(x, &e);
+    if (!json_text_open(&text))
+        return no_memory(x);
+    put_model(&text.json, s);
+    return send_json(x, &text);
+}
+
 static enum MHD_Result models(struct exchange *x)
 {
     struct json_text text;
@@ -259,23 +290,8 @@ static enum MHD_Result models(struct exchange *x)
     ddl_json_open(&text.json, NULL, '{');
     ddl_json_string(&text.json, "object", "list");
     ddl_json_open(&text.json, "data", '[');
-    for (size_t i = 0; i < x->server->n_models; i++) {
-        const struct served *s = &x->server->models[i];
-        const struct ddl_config *config = ddl_model_config(s->folder.model);
-        ddl_json_open(&text.json, NULL, '{');
-        ddl_json_string(&text.json, "id", s->name);
-        ddl_json_string(&text.json, "object", "model");
-        ddl_json_count(&text.json, "created", 0);
-        ddl_json_string(&text.json, "owned_by", "ddl");
-        ddl_json_count(&text.json, "max_model_len", s->options.context);
-        ddl_json_open(&text.json, "meta", '{');
-        ddl_json_count(&text.json, "n_vocab", config->vocab_size);
-        ddl_json_count(&text.json, "n_ctx_train", config->block_size);
-        ddl_json_count(&text.json, "n_embd", config->d_model);
-        ddl_json_count(&text.json, "n_params", ddl_model_size(s->folder.model));
-        ddl_json_close(&text.json, '}');
-        ddl_json_close(&text.json, '}');
-    }
+    for (size_t i = 0; i < x->server->n_models; i++)
+        put_model(&text.json, &x->server->models[i]);
     ddl_json_close(&text.json, ']');
     ddl_json_close(&text.json, '}');
     return send_json(x, &text);
@@ -379,6 +395,7 @@ const struct route routes[] = {
     { "POST", "/v1/completions", "Continue texts, or score them", false, generate, COMPLETIONS, NULL },
     { "POST", "/v1/chat/completions", "Answer in a chat", false, generate, CHAT, NULL },
     { "GET", "/v1/models", "The models that are served", false, models, 0, NULL },
+    { "GET", "/v1/models/{model}", "One of them", false, model, 0, NULL },
     { "POST", "/tokenize", "The tokens of a text", false, tokenize, 0, TOKENIZE_SCHEMA },
     { "POST", "/detokenize", "The text of tokens", false, detokenize, 0, DETOKENIZE_SCHEMA },
     { "GET", "/tokenizer_info", "Special tokens and sizes", false, tokenizer_info, 0, NULL },

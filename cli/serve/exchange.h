@@ -37,6 +37,7 @@ struct exchange {
     struct MHD_Connection *handle;
     struct connection *connection;
     const struct route *route;
+    char parameter[256]; /* what the path has in the place of {model}, cut off */
     struct buffer body;
     struct api_error error; /* found before the body was complete */
     size_t key;             /* index of running */
@@ -50,8 +51,8 @@ struct exchange {
     size_t sent;    /* bytes of the job's answer that were streamed */
 };
 
-/* A path; a list ends with a row without one. `answer` is called when the body is complete; it answers, or
- * submits a job. */
+/* A path, which may end with "{model}", for any text that is not empty; a list ends with a row without one.
+ * `answer` is called when the body is complete; it answers, or submits a job. */
 struct route {
     const char *method, *path;
     const char *about; /* for /openapi.json; NULL: a part of the page */

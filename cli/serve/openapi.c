@@ -12,16 +12,34 @@
     "\"message\":{\"type\":\"string\"},\"type\":{\"type\":\"string\"},"                                      \
     "\"param\":{\"type\":[\"string\",\"null\"]},\"code\":{\"type\":[\"string\",\"null\"]}}}}}"
 
-/* An answer with a JSON body, or text for /metrics. */
-static void put_response(struct ddl_json *json, const char *status, const char *about, const char *type,
-                         const char *schema)
+static void put_content(struct ddl_json *json, const char *type, const char *schema)
+{
+    ddl_json_open(json, type, '{');
+    json_raw(json, "schema", schema);
+    ddl_json_close(json, '}');
+}
+
+/* The answer of a route: JSON, text for /metrics, or events for a stream. */
+static void put_answer(struct ddl_json *json, const struct route *r)
+{
+    bool is_text = strcmp(r->path, "/metrics") == 0;
+    ddl_json_open(json, "200", '{');
+    ddl_json_string(json, "description", "The answer");
+    ddl_json_open(json, "content", '{');
+    put_content(json, is_text ? "text/plain" : "application/json",
+                is_text ? "{\"type\":\"string\"}" : "{\"type\":\"object\"}");
+    if (r->endpoint)
+        put_content(json, "text/event-stream", "{}");
+    ddl_json_close(json, '}');
+    ddl_json_close(json, '}');
+}
+
+static void put_error(struct ddl_json *json, const char *status, const char *about)
 {
     ddl_json_open(json, status, '{');
     ddl_json_string(json, "description", about);
     ddl_json_open(json, "content", '{');
-    ddl_json_open(json, type, '{');
-    json_raw(json, "schema", schema);
-    ddl_json_close(json, '}');
+    put_content(json, "application/json", ERROR_SCHEMA);
     ddl_json_close(json, '}');
     ddl_json_close(json, '}');
 }
@@ -43,13 +61,11 @@ static void put_responses(struct ddl_json *json, const struct route *r)
         { "503", "The server is stopping, or has no memory", false, false },
         { "504", "The time limit of a request", true, true },
     };
-    bool is_text = strcmp(r->path, "/metrics") == 0;
     ddl_json_open(json, "responses", '{');
-    put_response(json, "200", "The answer", is_text ? "text/plain" : "application/json",
-                 is_text ? "{\"type\":\"string\"}" : "{\"type\":\"object\"}");
+    put_answer(json, r);
     for (size_t i = 0; i < sizeof errors / sizeof *errors; i++) {
         if ((!errors[i].generates || r->endpoint) && (!errors[i].has_body || r->endpoint || r->schema))
-            put_response(json, errors[i].status, errors[i].about, "application/json", ERROR_SCHEMA);
+            put_error(json, errors[i].status, errors[i].about);
     }
     ddl_json_close(json, '}');
 }
@@ -99,6 +115,10 @@ void openapi_write(struct ddl_json *json, const struct route *routes, size_t tok
         ddl_json_open(json, r->path, '{');
         ddl_json_open(json, strcmp(r->method, "GET") == 0 ? "get" : "post", '{');
         ddl_json_string(json, "summary", r->about);
+        if (strstr(r->path, "{model}"))
+            json_raw(json, "parameters",
+                     "[{\"name\":\"model\",\"in\":\"path\",\"required\":true,\"schema\":{\"type\":\"string\","
+                     "\"minLength\":1}}]");
         if (!r->open)
             json_raw(json, "security", "[{},{\"key\":[]}]");
         if (r->endpoint || r->schema)

@@ -319,6 +319,8 @@ static bool read_message(struct message *out, const json_t *message, struct api_
         if (strcmp(key, "role") != 0 && strcmp(key, "content") != 0 && strcmp(key, "name") != 0 &&
             !json_is_null(value))
             return api_fail(e, 400, NULL, "messages", "messages: '%.100s' is not supported", key);
+        if (strcmp(key, "name") == 0 && !json_is_string(value))
+            return wrong(e, "messages", "a name that is a text");
     }
     out->role = number;
     return read_content(out, json_object_get(message, "content"), e);

@@ -206,6 +206,15 @@ static bool is_own_host(const char *host)
     return false;
 }
 
+/* What the path has in the place of the route's {model}, or "" if it has none; NULL: another path. */
+static const char *match_path(const char *route, const char *path)
+{
+    size_t fixed = strcspn(route, "{");
+    if (strncmp(route, path, fixed) != 0 || (route[fixed] == '\0') != (path[fixed] == '\0'))
+        return NULL;
+    return path + fixed;
+}
+
 /* The route; where only other methods have the path, one of these with `other`. */
 static const struct route *find_route(const struct route *routes, const char *method, const char *path,
                                       bool *other)
@@ -213,7 +222,7 @@ static const struct route *find_route(const struct route *routes, const char *me
     const struct route *found = NULL;
     *other = false;
     for (const struct route *r = routes; r->path; r++) {
-        if (strcmp(path, r->path) != 0)
+        if (!match_path(r->path, path))
             continue;
         found = r;
         *other =
@@ -234,6 +243,8 @@ static bool check_headers(struct exchange *x, const char *method, const char *ur
     const char *length = MHD_lookup_connection_value(x->handle, MHD_HEADER_KIND, "Content-Length");
     bool other;
     x->route = find_route(server->options.routes, method, url, &other);
+    if (x->route)
+        snprintf(x->parameter, sizeof x->parameter, "%s", match_path(x->route->path, url));
     if (server->options.check_host && host && !is_own_host(host))
         return api_fail(e, 403, NULL, NULL, "Host: expected this machine's own name");
     if (!find_key(x) && !(x->route && x->route->open))

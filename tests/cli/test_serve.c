@@ -312,6 +312,11 @@ static void other_endpoints_answer(void **state)
     json_t *root = http_json(&server, "/v1/models", NULL, 200);
     assert_string_equal(string_of(json_array_get(json_object_get(root, "data"), 1), "id"), "two");
     json_decref(root);
+    root = http_json(&server, "/v1/models/two", NULL, 200);
+    assert_string_equal(string_of(root, "id"), "two");
+    json_decref(root);
+    json_decref(http_json(&server, "/v1/models/three", NULL, 404));
+    json_decref(http_json(&server, "/v1/models/", NULL, 404));
     root = http_json(&server, "/tokenize", "{\"model\":\"one\",\"prompt\":\"Permission<|endoftext|>\"}", 200);
     json_t *tokens = json_object();
     json_object_set_new(tokens, "model", json_string("two"));
@@ -449,15 +454,16 @@ static void requests_are_limited(void **state)
         { "GET", "/../etc/passwd", NULL, 404 },
         { "GET", "/v1/completions", NULL, 405 },
         { "DELETE", "/v1/models", NULL, 405 },
+        { "DELETE", "/v1/models/m", NULL, 405 },
         { "POST", "/v1/completions", "Content-Type: text/plain\r\nContent-Length: 0\r\n", 415 },
         { "POST", "/v1/completions", "Content-Type: application/json\r\nContent-Length: 99999999\r\n", 413 },
-        { "GET", "/health", "Host: evil.example\r\n", 400 }, /* two hosts */
+        { "GET", "/health", "Host: evil.example\r\n", 0 }, /* two hosts: any status */
     };
     (void)state;
     http_start(&server, NULL, "m='%s' --max-body 2000", folder);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         http_call(&server, cases[i].method, cases[i].path, cases[i].headers, NULL, &answer);
-        if (answer.status != cases[i].status && i != 6)
+        if (cases[i].status && answer.status != cases[i].status)
             fail_msg("%s %s: status %d", cases[i].method, cases[i].path, answer.status);
         http_free(&answer);
     }
