@@ -19,7 +19,7 @@
 
 enum { B = 2, T = 20, LAYERS = 2 };
 
-/* Relative limits without bfloat16: those of `ddl verify` for gradients and decoding (docs/formats.md), and
+/* Relative limits without bfloat16: those of `ddl verify` for gradients and decoding (src/verify/internal.h), and
  * of a loss whose terms are each off by the logits' limit. */
 static const double gradient_limit = 1e-4, loss_limit = 1e-5, logit_limit = 1e-5;
 

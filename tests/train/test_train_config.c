@@ -51,7 +51,7 @@ static void defaults(void **state)
     assert_string_equal(ddl_config_preset_name(&t.config), "baseline");
 }
 
-/* The rules of formats.md. */
+/* The rules of ddl-recipe(5). */
 static void automatic_values(void **state)
 {
     (void)state;
