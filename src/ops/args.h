@@ -678,14 +678,14 @@ struct ddl_parts {
     const int64_t *size;  /* (n), may be 0 */
 };
 
-/* sum_s = the squares of the numbers of all parts i with slot_i = s, part by part in ascending order; of each
+/* sum_s = the squares of the numbers of all parts i with into_i = s, part by part in ascending order; of each
  * part in double, in an order that depends on its size and the backend's thread count alone. */
 struct sum_squares_args {
     struct ddl_parts parts;
     const float *x;      /* (total) */
-    const int32_t *slot; /* (n) each in [0, slots), or NULL: all 0 */
-    size_t slots;
-    double *sum; /* (slots) = */
+    const int32_t *into; /* (n) each in [0, sums), or NULL: all 0 */
+    size_t sums;
+    double *sum; /* (sums) = */
 };
 
 /* x = value, n times */
@@ -707,17 +707,17 @@ struct cross_entropy_args {
 };
 
 /* Cross-entropy of logits that exist a tile of columns at a time: columns [first, first + n) of all rows.
- * Folding the tiles in turn gives, for each row, top = max_j z_j, total = sum_j exp(z_j - top) and at_target;
- * the fold of the last tile (loss not NULL) gives the losses. `first` 0 initializes them. */
-struct loss_fold_args {
+ * The tiles in turn give, for each row, top = max_j z_j, total = sum_j exp(z_j - top) and at_target so far;
+ * the last one (loss not NULL) gives the losses. `first` 0 initializes them. */
+struct loss_tile_args {
     size_t N, n, first;
     const float *z;                /* (N, n)                                       */
     const int32_t *targets;        /* (N); -1: ignored, loss 0                      */
-    float *top, *at_target, *loss; /* (N) from fold to fold; loss (N) = or NULL     */
+    float *top, *at_target, *loss; /* (N) from tile to tile; loss (N) = or NULL     */
     double *total;                 /* (N)                                          */
 };
-/* The gradient of a tile after all folds: dz = grad_scale (exp(z - top) / total - onehot(target)), rounded to
- * bfloat16; zero rows where ignored. */
+/* The gradient of a tile after all of them: dz = grad_scale (exp(z - top) / total - onehot(target)), rounded
+ * to bfloat16; zero rows where ignored. */
 struct loss_grad_args {
     size_t N, n, first;
     const float *z;

@@ -81,7 +81,7 @@ static struct ddl_parts parts(const struct ddl_op_sizes *s, size_t total)
 
 SIZES(sum_squares) /* gradients; option: sums of parts instead of one of all */
 {
-    ARGS(sum_squares_args, .parts = parts(s, s->V * s->d), .slots = option ? 2 : 1);
+    ARGS(sum_squares_args, .parts = parts(s, s->V * s->d), .sums = option ? 2 : 1);
 }
 
 SIZES(fill)
@@ -106,9 +106,9 @@ SIZES(cross_entropy) /* option: the losses alone */
     ARGS(cross_entropy_args, .N = s->rows, .V = s->V, .grad = option == 0);
 }
 
-SIZES(loss_fold) /* option: a tile after the first */
+SIZES(loss_tile) /* option: a tile after the first */
 {
-    ARGS(loss_fold_args, .N = case_tokens(s), .n = s->tile, .first = option ? s->tile : 0);
+    ARGS(loss_tile_args, .N = case_tokens(s), .n = s->tile, .first = option ? s->tile : 0);
 }
 
 SIZES(loss_grad)

@@ -140,8 +140,8 @@ void describe_sum_squares(struct ddl_op_use *u, const struct sum_squares_args *a
 {
     PARTS();
     READ(x, NUMBERS(a->parts.total), .touched = a->parts.numbers);
-    READ(slot, NUMBERS(a->parts.n), VALUES(INDEX), .below = a->slots, OPTIONAL);
-    WRITE(sum, NUMBERS(a->slots));
+    READ(into, NUMBERS(a->parts.n), VALUES(INDEX), .below = a->sums, OPTIONAL);
+    WRITE(sum, NUMBERS(a->sums));
     u->flops = 2 * (double)a->parts.numbers;
 }
 
@@ -190,7 +190,7 @@ void describe_cross_entropy(struct ddl_op_use *u, const struct cross_entropy_arg
 }
 
 /* The first tile initializes top and total; at_target is written where the tile has the row's target. */
-void describe_loss_fold(struct ddl_op_use *u, const struct loss_fold_args *a)
+void describe_loss_tile(struct ddl_op_use *u, const struct loss_tile_args *a)
 {
     enum ddl_access sums = a->first ? DDL_UPDATE : DDL_WRITE;
     ITEMS(N, ALONE);

@@ -111,7 +111,7 @@ struct ddl_limits {
     OP(pool_fwd,        pool_args) \
     OP(pool_bwd,        pool_grad_args) \
     OP(cross_entropy,   cross_entropy_args) \
-    OP(loss_fold,       loss_fold_args) \
+    OP(loss_tile,       loss_tile_args) \
     OP(loss_grad,       loss_grad_args) \
     OP(rank,            rank_args) \
     OP(clip,            clip_args) \

@@ -12,7 +12,7 @@
 #include <string.h>
 
 DEFINE_CALL(matmul_bf16, matmul_bf16_args)
-DEFINE_CALL(loss_fold, loss_fold_args)
+DEFINE_CALL(loss_tile, loss_tile_args)
 
 /* "ref", and "cpu" with every instruction set of this machine and one to three threads. */
 typedef void backend_fn(const struct ddl_backend *backend, void *user);
@@ -345,7 +345,7 @@ static void check_tiles(const struct ddl_backend *backend, void *user)
     for (size_t first = 0; first < c->V; first += c->tile) {
         size_t n = c->V - first < c->tile ? c->V - first : c->tile;
         cut_tile(c, first, n);
-        struct loss_fold_args fold = { .N = c->N,
+        struct loss_tile_args tile = { .N = c->N,
                                        .n = n,
                                        .first = first,
                                        .z = c->tile_z,
@@ -354,7 +354,7 @@ static void check_tiles(const struct ddl_backend *backend, void *user)
                                        .at_target = c->at_target,
                                        .loss = first + n == c->V ? loss : NULL,
                                        .total = c->total };
-        call_loss_fold(backend, &fold);
+        call_loss_tile(backend, &tile);
     }
     for (size_t row = 0; row < c->N; row++)
         close_enough((double)loss[row], (double)c->loss[row], 2e-6 * (1 + fabs((double)c->loss[row])),

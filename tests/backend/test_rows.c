@@ -147,16 +147,16 @@ static void test_optimizer(void **state)
         for (size_t threads = 1; threads <= 3; threads++) {
             struct ddl_backend *backend = cpu_backend(NULL, threads);
             double squares[2] = { 0 }, sum = 0, found[2], all;
-            const int32_t slot[] = { 1, 0, 1 };
+            const int32_t into[] = { 1, 0, 1 };
             for (size_t j = 0; j < n; j++) {
                 squares[j < half] += (double)g[j] * (double)g[j];
                 sum += (double)g[j];
             }
             backend->ops->sum(backend->ctx, &(struct sum_args){ n, g, found });
             assert_true(*found == sum); /* in ascending order, to the bit */
-            struct sum_squares_args args = { .parts = parts, .x = g, .slots = 1, .sum = &all };
+            struct sum_squares_args args = { .parts = parts, .x = g, .sums = 1, .sum = &all };
             backend->ops->sum_squares(backend->ctx, &args);
-            args = (struct sum_squares_args){ parts, g, slot, 2, found };
+            args = (struct sum_squares_args){ parts, g, into, 2, found };
             backend->ops->sum_squares(backend->ctx, &args);
             for (size_t j = 0; j < 2; j++)
                 assert_true(fabs(found[j] - squares[j]) <= 1e-13 * squares[j]);

@@ -12,7 +12,7 @@ DDL_BACKEND_PLUGIN=$4
 export DDL_BACKEND_PLUGIN
 simulated() { LD_LIBRARY_PATH="$driver" "$@"; }
 
-# ops DEVICE WITHOUT_ALGORITHM NAME...: the ops whose names begin with one of these, or all. With WITHOUT_ALGORITHM 1 cuBLASLt
+# ops DEVICE WITHOUT_ALGORITHM NAME...: the ops whose names contain one of these, or all. With WITHOUT_ALGORITHM 1 cuBLASLt
 # has none for any product.
 ops() {
     device=$1 without=$2 expected=${3:-rmsnorm_bwd}
@@ -61,6 +61,7 @@ train_wide() {
 
 # The most channels of an odd number are trained as on the CPU, and one more is rejected.
 channels() {
+    rm -rf shards tokenizer.json
     seq 4000 >corpus.txt
     "$ddl" tokenizer train --quiet corpus.txt --vocab-size 270 --out tokenizer.json
     "$ddl" data build --quiet corpus.txt --separator '' --tokenizer tokenizer.json --out shards

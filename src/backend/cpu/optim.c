@@ -44,14 +44,14 @@ void cpu_sum_squares(void *ctx, const struct sum_squares_args *a)
 {
     const struct cpu *cpu = ctx;
     size_t fit = cpu->piece * sizeof(float) / sizeof(double), n;
-    for (size_t s = 0; s < a->slots; s++)
+    for (size_t s = 0; s < a->sums; s++)
         a->sum[s] = 0;
     for (size_t first = 0; first < a->parts.n; first += n) {
         n = a->parts.n - first < fit ? a->parts.n - first : fit;
         const struct parallel_list list = { n, a->parts.size + first, a->parts.numbers, 1 };
         parallel_list(cpu, &list, square_chunk, &(struct block){ cpu, a, first });
         for (size_t i = 0; i < n; i++)
-            a->sum[a->slot ? a->slot[first + i] : 0] += sum_of_chunks(cpu, &list, i);
+            a->sum[a->into ? a->into[first + i] : 0] += sum_of_chunks(cpu, &list, i);
     }
 }
 

@@ -2,6 +2,6 @@
 #include "backend/cuda/cuda.h"
 
 CUDA_ROW_OP(cross_entropy, cross_entropy_args)
-CUDA_ROW_OP(loss_fold, loss_fold_args)
+CUDA_ROW_OP(loss_tile, loss_tile_args)
 CUDA_ROW_OP(loss_grad, loss_grad_args)
 CUDA_ROW_OP(rank, rank_args)

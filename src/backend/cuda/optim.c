@@ -20,7 +20,7 @@ void cuda_sum_squares(void *ctx, const struct sum_squares_args *a)
         return;
     if (blocks)
         cuda_launch(d, CUDA_part_squares, blocks, 0, &squares);
-    cuda_launch(d, CUDA_slot_squares, 1, 0, &squares);
+    cuda_launch(d, CUDA_list_squares, 1, 0, &squares);
 }
 
 void cuda_clip(void *ctx, const struct clip_args *a)

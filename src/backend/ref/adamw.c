@@ -16,14 +16,14 @@ void ref_sum(void *ctx, const struct sum_args *a)
 void ref_sum_squares(void *ctx, const struct sum_squares_args *a)
 {
     (void)ctx;
-    for (size_t s = 0; s < a->slots; s++)
+    for (size_t s = 0; s < a->sums; s++)
         a->sum[s] = 0;
     for (size_t k = 0; k < a->parts.n; k++) {
         const float *x = a->x + a->parts.begin[k];
         double sum = 0;
         for (int64_t i = 0; i < a->parts.size[k]; i++)
             sum += (double)x[i] * (double)x[i];
-        a->sum[a->slot ? a->slot[k] : 0] += sum;
+        a->sum[a->into ? a->into[k] : 0] += sum;
     }
 }
 

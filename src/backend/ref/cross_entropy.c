@@ -29,7 +29,7 @@ void ref_cross_entropy(void *ctx, const struct cross_entropy_args *a)
     }
 }
 
-void ref_loss_fold(void *ctx, const struct loss_fold_args *a)
+void ref_loss_tile(void *ctx, const struct loss_tile_args *a)
 {
     (void)ctx;
     for (size_t n = 0; n < a->N; n++) {

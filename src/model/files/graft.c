@@ -219,7 +219,7 @@ static ddl_status plan_tensors(struct job *job, const char *to, struct ddl_graft
     job->n = params->n;
     if (head) { /* a copy of the embedding, as the source has it */
         job->source[job->n] = head;
-        job->plan[job->n++] = tensor_of(&params->row[params->slots.wte], ddl_head_name, head);
+        job->plan[job->n++] = tensor_of(&params->row[params->model.wte], ddl_head_name, head);
         result->n_copied++;
     }
     result->n_dropped = job->w.n + (head != NULL) - result->n_copied;

@@ -110,7 +110,7 @@ ddl_status ddl_model_load(ddl_model **out, const char *folder, ddl_backend *back
 /* Row n is the head: the embedding, which is row `wte`, once more. */
 static size_t row_of(const ddl_model *model, size_t i)
 {
-    return i < model->params.n ? i : (size_t)model->params.slots.wte;
+    return i < model->params.n ? i : (size_t)model->params.model.wte;
 }
 
 static ddl_status fill_from_model(void *user, size_t i, size_t offset, size_t bytes, void *to,

@@ -68,14 +68,14 @@ void probe_activation(const struct pass *p, const char *tensor, struct activatio
         probe_bf16(p, tensor, x.bf16, rows, width);
 }
 
-void probe_grad(const struct pass *p, int slot)
+void probe_grad(const struct pass *p, int row)
 {
-    if (!p->probe || !p->probe->look || slot < 0)
+    if (!p->probe || !p->probe->look || row < 0)
         return;
-    const struct ddl_param *param = &p->m->params.row[slot];
+    const struct ddl_param *param = &p->m->params.row[row];
     p->probe->place.parameter = true;
     snprintf(p->probe->place.tensor, sizeof p->probe->place.tensor, "grad.%s", param->name);
-    look(p, 0, param->shape[0], param->count / param->shape[0], param_grad(p, slot));
+    look(p, 0, param->shape[0], param->count / param->shape[0], param_grad(p, row));
 }
 
 bool probe_stopped(const struct pass *p)

@@ -19,7 +19,7 @@ void probe_activation(const struct pass *p, const char *tensor, struct activatio
 void probe_bf16(const struct pass *p, const char *tensor, const uint16_t *x, size_t rows, size_t width);
 /* Whether the probe has requested the end of the pass. */
 bool probe_stopped(const struct pass *p);
-/* Reports the gradient of row `slot`; no effect for slot -1. */
-void probe_grad(const struct pass *p, int slot);
+/* Reports the gradient of a row of the parameter table; no effect for -1. */
+void probe_grad(const struct pass *p, int row);
 
 #endif

@@ -32,22 +32,22 @@ void ddl_model_read_grad(const ddl_model *model, size_t i, float *out)
         model->backend->ops->download(model->backend->ctx, out, model->grad + model->params.offset[i], bytes);
 }
 
-float *param_grad(const struct pass *p, int slot)
+float *param_grad(const struct pass *p, int param)
 {
-    return slot < 0 ? NULL : gradient_of(p->m, (size_t)slot);
+    return param < 0 ? NULL : gradient_of(p->m, (size_t)param);
 }
 
-/* Adds the gradient of row `slot` and of the rows fused with it, and clears their flags. Where only some were
- * set, those gradients are zeroed, as the product that writes all of them must accumulate. */
-static struct weight with_grad(const struct pass *p, int slot, struct weight W)
+/* Adds the gradient of row `param` and of the rows fused with it, and clears their flags. Where only some
+ * were set, those gradients are zeroed, as the product that writes all of them must accumulate. */
+static struct weight with_grad(const struct pass *p, int param, struct weight W)
 {
     struct ddl_model *model = p->m;
     const size_t *next = model->params.fused_next;
-    W.grad = model->grad + model->params.offset[slot];
+    W.grad = model->grad + model->params.offset[param];
     W.grad_is_zero = true;
-    for (size_t i = (size_t)slot; i != DDL_NO_ROW; i = next[i])
+    for (size_t i = (size_t)param; i != DDL_NO_ROW; i = next[i])
         W.grad_is_zero &= model->grad_is_zero[i];
-    for (size_t i = (size_t)slot; i != DDL_NO_ROW; i = next[i]) {
+    for (size_t i = (size_t)param; i != DDL_NO_ROW; i = next[i]) {
         if (W.grad_is_zero)
             model->grad_is_zero[i] = false;
         else
@@ -56,14 +56,14 @@ static struct weight with_grad(const struct pass *p, int slot, struct weight W)
     return W;
 }
 
-struct weight param_weight_bwd(const struct pass *p, int slot)
+struct weight param_weight_bwd(const struct pass *p, int param)
 {
-    return with_grad(p, slot, param_weight(p, slot));
+    return with_grad(p, param, param_weight(p, param));
 }
 
-struct weight param_exact_bwd(const struct pass *p, int slot)
+struct weight param_exact_bwd(const struct pass *p, int param)
 {
-    return with_grad(p, slot, param_exact(p, slot));
+    return with_grad(p, param, param_exact(p, param));
 }
 
 void gradients_zero_flagged(struct ddl_model *model, size_t first)

@@ -14,11 +14,11 @@ static void fuse(struct params *out, size_t first, size_t i)
     out->row_offset[i] = out->row_offset[first] + out->row[first].shape[0];
 }
 
-void param_plan_add(struct param_plan *plan, const struct param_row *row, int *slot)
+void param_plan_add(struct param_plan *plan, const struct param_row *row, int *index)
 {
     struct params *out = plan->out;
     size_t i = out->n++;
-    *slot = (int)i;
+    *index = (int)i;
     if (!out->row)
         return;
     struct ddl_param *param = &out->row[i];
@@ -60,7 +60,7 @@ static void place(struct param_plan *plan, size_t first)
 void param_plan_place(struct param_plan *plan)
 {
     struct params *out = plan->out;
-    int conv = out->slots.embed_conv;
+    int conv = out->model.embed_conv;
     out->total = 0;
     if (conv >= 0)
         place(plan, (size_t)conv);

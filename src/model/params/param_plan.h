@@ -20,7 +20,7 @@ struct param_row {
     int group;        /* enum ddl_param_group    */
     struct param_init init;
     int flags;
-    const int *fused_with; /* slot of the first row of the fused matrix that this row continues, or NULL */
+    const int *fused_with; /* index of the first row of the fused matrix that this row continues, or NULL */
 };
 
 /* A table under construction: `out` with its arrays NULL only counts. */
@@ -34,8 +34,8 @@ struct param_plan {
     bool overflow;
 };
 
-/* Adds a row and stores its index in *slot. */
-void param_plan_add(struct param_plan *plan, const struct param_row *row, int *slot);
+/* Adds a row and stores its index in *index. */
+void param_plan_add(struct param_plan *plan, const struct param_row *row, int *index);
 /* Assigns the offsets in the flat buffer, fused rows without a gap. */
 void param_plan_place(struct param_plan *plan);
 

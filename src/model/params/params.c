@@ -47,16 +47,16 @@ enum {
 #define NOT_FUSED SIZE_MAX
 struct row {
     const char *name; /* after the layer's prefix */
-    size_t slot;      /* offset of its index in the struct of slots */
+    size_t at;        /* offset of its index in struct model_params or layer_params */
     enum dim dims[3];
     int needs;
     enum start start;
     int flags;
-    size_t fused_with; /* slot of the first row of the fused matrix that it continues, or NOT_FUSED */
+    size_t fused_with; /* `at` of the first row of the fused matrix that it continues, or NOT_FUSED */
 };
 
-#define IN_MODEL(field) offsetof(struct model_slots, field)
-#define IN_LAYER(field) offsetof(struct layer_slots, field)
+#define IN_MODEL(field) offsetof(struct model_params, field)
+#define IN_LAYER(field) offsetof(struct layer_params, field)
 
 /* clang-format off */
 static const struct row embedding_rows[] = {
@@ -170,9 +170,9 @@ static struct param_init init_of(const struct ddl_config *k, enum start start)
     }
 }
 
-static int *slot_at(void *slots, size_t offset)
+static int *index_at(void *indices, size_t offset)
 {
-    return (int *)(void *)((char *)slots + offset);
+    return (int *)(void *)((char *)indices + offset);
 }
 
 /* F's output in the layer that rows belong to: whether it has an effect, and its width. */
@@ -184,7 +184,7 @@ static const struct branch no_branch = { true, 0 };
 
 /* Adds those of n rows that the configuration has in this layer. */
 static void add_rows(struct param_plan *plan, size_t layer, const struct row *rows, size_t n, struct branch f,
-                     void *slots)
+                     void *indices)
 {
     const struct ddl_config *k = plan->config;
     int have = features_of(k, layer);
@@ -200,14 +200,14 @@ static void add_rows(struct param_plan *plan, size_t layer, const struct row *ro
             .group = group_of[row->start],
             .init = init_of(k, row->start),
             .flags = (row->flags & ~OF_F) | (idle ? PARAM_INACTIVE : 0),
-            .fused_with = row->fused_with == NOT_FUSED ? NULL : slot_at(slots, row->fused_with),
+            .fused_with = row->fused_with == NOT_FUSED ? NULL : index_at(indices, row->fused_with),
         };
-        param_plan_add(plan, &full, slot_at(slots, row->slot));
+        param_plan_add(plan, &full, index_at(indices, row->at));
     }
 }
 
 /* The weights of the sum that follows a layer. */
-static void add_average(struct param_plan *plan, size_t layer, int *slot)
+static void add_average(struct param_plan *plan, size_t layer, int *out)
 {
     char name[48];
     snprintf(name, sizeof name, "transformer.dwa.%zu.weight", layer + 1);
@@ -215,10 +215,10 @@ static void add_average(struct param_plan *plan, size_t layer, int *slot)
                                       .shape = { ddl_config_average_terms(plan->config, layer) },
                                       .group = DDL_GROUP_NORM,
                                       .init = { INIT_LAST_TAP, 1 } };
-    param_plan_add(plan, &weight, slot);
+    param_plan_add(plan, &weight, out);
 }
 
-static void add_layer(struct param_plan *plan, size_t layer, struct layer_slots *slots)
+static void add_layer(struct param_plan *plan, size_t layer, struct layer_params *out)
 {
     static const char *const sublayers[] = { [ATTN] = "attn", [MLP] = "mlp" };
     const struct residual_rule *rule = residual_rule_of(plan->config, layer);
@@ -229,18 +229,18 @@ static void add_layer(struct param_plan *plan, size_t layer, struct layer_slots 
     snprintf(prefix, sizeof prefix, "transformer.h.%zu.", layer);
     strcpy(plan->prefix, prefix);
     plan->layer = (long)layer;
-    slots->first = plan->out->n;
-    add_rows(plan, layer, branch_rows, COUNT(branch_rows), f, slots);
+    out->first = plan->out->n;
+    add_rows(plan, layer, branch_rows, COUNT(branch_rows), f, out);
     for (int sub = 0; sub < 2 && rule->params; sub++) {
         snprintf(plan->prefix, sizeof plan->prefix, "%s%s_%s.", prefix, rule->prefix, sublayers[sub]);
         plan->sublayer = 2 * layer + (size_t)sub;
-        rule->params(plan, slots->residual[sub]);
+        rule->params(plan, out->residual[sub]);
     }
     strcpy(plan->prefix, prefix);
-    add_rows(plan, layer, norm_rows, COUNT(norm_rows), no_branch, slots);
+    add_rows(plan, layer, norm_rows, COUNT(norm_rows), no_branch, out);
     strcpy(plan->prefix, "");
     if (ddl_config_average_follows(plan->config, layer))
-        add_average(plan, layer, &slots->average);
+        add_average(plan, layer, &out->average);
     plan->layer = -1;
 }
 
@@ -248,20 +248,20 @@ static void add_layer(struct param_plan *plan, size_t layer, struct layer_slots 
 static void add_model(struct param_plan *plan)
 {
     struct params *out = plan->out;
-    struct layer_slots ignored;
+    struct layer_params ignored;
     strcpy(plan->prefix, "");
-    add_rows(plan, DDL_NO_LAYER, embedding_rows, COUNT(embedding_rows), no_branch, &out->slots);
+    add_rows(plan, DDL_NO_LAYER, embedding_rows, COUNT(embedding_rows), no_branch, &out->model);
     for (size_t l = 0; l < plan->config->n_layers; l++)
         add_layer(plan, l, out->layer ? &out->layer[l] : &ignored);
     size_t after = out->n;
     const struct state_form *form = state_form_of(plan->config);
     if (form->params) {
         strcpy(plan->prefix, "readout.");
-        form->params(plan, out->slots.readout_form);
+        form->params(plan, out->model.readout_form);
     }
     strcpy(plan->prefix, "");
-    add_rows(plan, DDL_NO_LAYER, final_rows, COUNT(final_rows), no_branch, &out->slots);
-    out->slots.after_layers = after + (out->slots.embed_conv == (int)after);
+    add_rows(plan, DDL_NO_LAYER, final_rows, COUNT(final_rows), no_branch, &out->model);
+    out->model.after_layers = after + (out->model.embed_conv == (int)after);
 }
 
 /* Takes the arrays for n rows. */
@@ -292,7 +292,7 @@ ddl_status params_plan(struct params *params, const struct ddl_config *config, s
     if (!arena.base)
         return ddl_error_set(err, DDL_E_MEMORY, "parameters: out of memory for their table");
     carve(&plan, &arena, n);
-    memset(&params->slots, -1, sizeof params->slots);
+    memset(&params->model, -1, sizeof params->model);
     memset(params->layer, -1, config->n_layers * sizeof *params->layer);
     add_model(&plan);
     param_plan_place(&plan);

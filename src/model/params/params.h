@@ -4,28 +4,28 @@
 
 #include "ddl/model.h"
 
-enum { RULE_SLOTS = 12 }; /* parameters of a residual rule in a sublayer, at most */
+enum { RULE_PARAMS = 12 }; /* parameters of a residual rule in a sublayer, at most */
 
-enum { READOUT_SLOTS = 2 };
+enum { READOUT_PARAMS = 2 };
 
-/* Rows of the parameter table by meaning. An int is -1 where the configuration has none. */
-struct compressor_slots {
+/* Rows of the parameter table by meaning: their indices. An int is -1 where the configuration has none. */
+struct compressor_params {
     int weight, read;
 };
-struct layer_slots {
+struct layer_params {
     size_t first; /* row: the first of the layer */
-    struct compressor_slots compress;
+    struct compressor_params compress;
     int c_q, c_k, c_v, attn_proj, v_mix, q_rms, k_rms;
     int fc1, fc2, mlp_proj;
     int ln[2];
-    int residual[2][RULE_SLOTS]; /* by sublayer; numbered by the layer's residual rule */
-    int average;                 /* of the sum that follows the layer */
+    int residual[2][RULE_PARAMS]; /* by sublayer; numbered by the layer's residual rule */
+    int average;                  /* of the sum that follows the layer */
 };
-struct model_slots {
+struct model_params {
     size_t after_layers; /* row: the first that is used after the layers */
     int wte, embed_conv, ln_f;
-    struct compressor_slots readout;
-    int readout_form[READOUT_SLOTS]; /* parameters of the readout that the form of the state has */
+    struct compressor_params readout;
+    int readout_form[READOUT_PARAMS]; /* parameters of the readout that the form of the state has */
 };
 
 /* How the values of a parameter start; normal and uniform ones are keyed by its name. */
@@ -51,8 +51,8 @@ struct params {
     size_t n;
     size_t total; /* floats in the flat buffer, padding included */
     size_t size;  /* numbers, without padding                    */
-    struct model_slots slots;
-    struct layer_slots *layer;
+    struct model_params model;
+    struct layer_params *layer;
     struct param_init *init; /* of each row */
     bool *in_products;       /* a matrix that products read, possibly in a reduced format */
     size_t *row_offset;      /* row offset in the fused matrix that this row is part of, in every format */

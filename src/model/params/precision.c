@@ -231,21 +231,21 @@ void precision_read(const ddl_model *model, size_t i, size_t start, size_t n, fl
 
 /* ---- for a pass ---- */
 
-float *param_value(const struct pass *p, int slot)
+float *param_value(const struct pass *p, int param)
 {
     const struct ddl_model *m = p->m;
-    return slot < 0 || !has_value(m, (size_t)slot) ? NULL : m->value + m->params.offset[slot];
+    return param < 0 || !has_value(m, (size_t)param) ? NULL : m->value + m->params.offset[param];
 }
 
-struct weight param_exact(const struct pass *p, int slot)
+struct weight param_exact(const struct pass *p, int param)
 {
-    return (struct weight){ .form = { .value = param_value(p, slot) } };
+    return (struct weight){ .form = { .value = param_value(p, param) } };
 }
 
-struct weight param_weight(const struct pass *p, int slot)
+struct weight param_weight(const struct pass *p, int param)
 {
     const ddl_model *m = p->m;
-    size_t i = (size_t)slot;
+    size_t i = (size_t)param;
     return (struct weight){ .form = { .value = has_value(m, i) ? m->value + m->params.offset[i] : NULL,
                                       .bf16 = reduced_row(m, i, DDL_PRECISION_BF16),
                                       .q8 = reduced_row(m, i, DDL_PRECISION_INT8),

@@ -5,11 +5,11 @@
 #include "model/pass/operand.h"
 #include "model/pass/pass.h"
 
-/* Value of row `slot`. NULL for slot -1, and for rows that an inference-only model has in another format. */
-float *param_value(const struct pass *p, int slot);
-/* Row `slot` in the model's precision, and in float32 whatever that is (gates). */
-struct weight param_weight(const struct pass *p, int slot);
-struct weight param_exact(const struct pass *p, int slot);
+/* Value of row `param`. NULL for -1, and for rows that an inference-only model has in another format. */
+float *param_value(const struct pass *p, int param);
+/* Row `param` in the model's precision, and in float32 whatever that is (gates). */
+struct weight param_weight(const struct pass *p, int param);
+struct weight param_exact(const struct pass *p, int param);
 
 /* Recomputes the reduced format if it is stale; frees it. */
 void precision_refresh(struct ddl_model *model);

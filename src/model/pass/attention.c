@@ -162,14 +162,14 @@ static void values_bwd(const struct pass *p, size_t layer, struct activation dqk
 static void attend(const struct pass *p, size_t layer, struct operand ctx)
 {
     const struct ddl_config *k = p->config;
-    const struct layer_slots *slots = &p->m->params.layer[layer];
+    const struct layer_params *params = &p->m->params.layer[layer];
     const struct layer_acts *acts = &p->ws->layer[layer];
     size_t a = k->n_heads * k->head_dim, dense = p->T * a;
-    linear_fwd_rounded(p, k->d_model, 3 * a, ctx, param_weight(p, slots->c_q), acts->qkv);
+    linear_fwd_rounded(p, k->d_model, 3 * a, ctx, param_weight(p, params->c_q), acts->qkv);
     probe_activation(p, "qkv", acts->qkv, p->N, 3 * a);
-    rotate(p, acts->qkv, 0, slots->q_rms, acts->qn);
+    rotate(p, acts->qkv, 0, params->q_rms, acts->qn);
     probe_activation(p, "qn", acts->qn, p->N, a);
-    rotate(p, acts->qkv, 1, slots->k_rms, acts->kn);
+    rotate(p, acts->qkv, 1, params->k_rms, acts->kn);
     probe_activation(p, "kn", acts->kn, p->N, a);
     struct values v = values_fwd(p, layer);
     struct attention_args args = { .B = p->B,
@@ -221,14 +221,14 @@ void attention_fwd(const struct pass *p, size_t layer, struct operand ctx, float
 /* What attention's backward reads and forward did not keep. */
 static void attend_again(const struct pass *p, size_t layer, struct operand ctx)
 {
-    const struct layer_slots *slots = &p->m->params.layer[layer];
+    const struct layer_params *params = &p->m->params.layer[layer];
     const struct layer_acts *acts = &p->ws->layer[layer];
     if (p->ws->options.recompute == DDL_RECOMPUTE_BLOCK) {
         attend(p, layer, ctx);
     } else if (p->ws->options.recompute == DDL_RECOMPUTE_ELEMENTWISE) {
-        rotate(p, acts->qkv, 0, slots->q_rms, acts->qn);
-        rotate(p, acts->qkv, 1, slots->k_rms, acts->kn);
-        if (slots->v_mix >= 0)
+        rotate(p, acts->qkv, 0, params->q_rms, acts->qn);
+        rotate(p, acts->qkv, 1, params->k_rms, acts->kn);
+        if (params->v_mix >= 0)
             values_fwd(p, layer);
     }
 }
@@ -236,16 +236,16 @@ static void attend_again(const struct pass *p, size_t layer, struct operand ctx)
 void attention_bwd(const struct pass *p, size_t layer, struct operand ctx, struct operand df, float *dctx)
 {
     const struct ddl_config *k = p->config;
-    const struct layer_slots *slots = &p->m->params.layer[layer];
+    const struct layer_params *params = &p->m->params.layer[layer];
     const struct layer_acts *acts = &p->ws->layer[layer];
     const struct ddl_workspace *ws = p->ws;
     size_t a = k->n_heads * k->head_dim, out = ddl_config_residual_steps(k, layer) * k->d_model;
-    bool mixes = slots->v_mix >= 0;
+    bool mixes = params->v_mix >= 0;
     struct activation v = mixes ? acts->v : activation_from(acts->qkv, 2 * a);
     struct activation dk = activation_from(ws->dqkv, a), dv = activation_from(ws->dqkv, 2 * a);
     attend_again(p, layer, ctx);
-    linear_bwd(p, a, out, operand_of(acts->y), df, param_weight_bwd(p, slots->attn_proj), ws->dy, false);
-    probe_grad(p, slots->attn_proj);
+    linear_bwd(p, a, out, operand_of(acts->y), df, param_weight_bwd(p, params->attn_proj), ws->dy, false);
+    probe_grad(p, params->attn_proj);
     probe_tensor(p, "dy", ws->dy, a);
     p->ops->attention_bwd(p->ctx,
                           &(struct attention_grad_args){ .B = p->B,
@@ -275,15 +275,16 @@ void attention_bwd(const struct pass *p, size_t layer, struct operand ctx, struc
                                                          .dq_stride = 3 * a,
                                                          .dk_stride = 3 * a,
                                                          .dv_stride = 3 * a });
-    rotate_bwd(p, acts->qkv, 0, slots->q_rms, ws->dqkv);
-    rotate_bwd(p, acts->qkv, 1, slots->k_rms, ws->dqkv);
+    rotate_bwd(p, acts->qkv, 0, params->q_rms, ws->dqkv);
+    rotate_bwd(p, acts->qkv, 1, params->k_rms, ws->dqkv);
     values_bwd(p, layer, ws->dqkv);
     probe_activation(p, "dqkv", ws->dqkv, p->N, 3 * a);
-    probe_grad(p, slots->q_rms);
-    probe_grad(p, slots->k_rms);
-    linear_bwd(p, k->d_model, 3 * a, ctx, operand_of(ws->dqkv), param_weight_bwd(p, slots->c_q), dctx, false);
-    probe_grad(p, slots->c_q);
-    probe_grad(p, slots->c_k);
-    probe_grad(p, slots->c_v);
+    probe_grad(p, params->q_rms);
+    probe_grad(p, params->k_rms);
+    linear_bwd(p, k->d_model, 3 * a, ctx, operand_of(ws->dqkv), param_weight_bwd(p, params->c_q), dctx,
+               false);
+    probe_grad(p, params->c_q);
+    probe_grad(p, params->c_k);
+    probe_grad(p, params->c_v);
     probe_tensor(p, "dctx", dctx, k->d_model);
 }

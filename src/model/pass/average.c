@@ -1,9 +1,9 @@
 /* After block i, if i mod dense_period = 0, the stream becomes sum_j w_ij X_j over the states after the
  * blocks j <= i with (i - j) mod dense_dilation = 0 (docs/equations.md, 9).
  *
- * Forward leaves X_i in slot i and continues in slot i + 1. Backward reaches block i after all sums that
- * contain X_i. It keeps G_i, the gradient of sum i, in slot i + 1, which nothing reads any more: the stream
- * continues in slot i. The gradient of X_j is then one sum over the G_i kept so far, and no gradients of
+ * Forward leaves X_i in place i and continues in place i + 1. Backward reaches block i after all sums that
+ * contain X_i. It keeps G_i, the gradient of sum i, in place i + 1, which nothing reads any more: the stream
+ * continues in place i. The gradient of X_j is then one sum over the G_i kept so far, and no gradients of
  * other states are accumulated meanwhile. */
 #include "model/pass/average.h"
 
@@ -43,7 +43,7 @@ static float *slot_of(const struct pass *p, const struct stream *stream, size_t 
     return p->ws->averages.states + i * state_size(p, stream);
 }
 
-/* Leaves X_i in slot i, and the stream in slot i + 1 with the same values. */
+/* Leaves X_i in place i, and the stream in place i + 1 with the same values. */
 static void keep(const struct pass *p, struct stream *stream, size_t i)
 {
     float *next = slot_of(p, stream, i + 1);
@@ -135,17 +135,17 @@ static void sum_bwd(const struct pass *p, const struct stream *stream, size_t la
 {
     const struct ddl_config *k = p->config;
     size_t i = layer + 1, n = state_size(p, stream), terms = ddl_config_average_terms(k, layer);
-    int slot = p->m->params.layer[layer].average;
+    int param = p->m->params.layer[layer].average;
     p->ops->weighted_sum_bwd(p->ctx,
                              &(struct weighted_sum_grad_args){ .count = n,
                                                                .n = terms,
                                                                .X = slot_of(p, stream, i % k->dense_dilation),
                                                                .X_stride = k->dense_dilation * n,
                                                                .G = stream->dX,
-                                                               .dw = param_grad(p, slot) });
-    probe_grad(p, slot);
+                                                               .dw = param_grad(p, param) });
+    probe_grad(p, param);
     pass_copy(p, n, stream->dX, slot_of(p, stream, i + 1));
-    pass_copy(p, terms, param_value(p, slot), p->ws->averages.weights + i * (k->n_layers + 1));
+    pass_copy(p, terms, param_value(p, param), p->ws->averages.weights + i * (k->n_layers + 1));
 }
 
 void average_bwd(const struct pass *p, struct stream *stream, size_t layer)

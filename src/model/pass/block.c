@@ -25,7 +25,7 @@ static struct sublayer sublayer_of(const struct pass *p, struct stream *stream, 
                               .stream = stream,
                               .layer = layer,
                               .sub = sub,
-                              .slots = p->m->params.layer[layer].residual[sub],
+                              .params = p->m->params.layer[layer].residual[sub],
                               .acts = &p->ws->layer[layer].sub[sub],
                               .scratch = p->ws->scratch[rule],
                               .scratch_factor = p->ws->scratch_factor[rule],
@@ -55,21 +55,21 @@ static struct operand norm_fwd(const struct sublayer *s, const float *x_in)
 static void norm_bwd(const struct sublayer *s, const float *x_in)
 {
     const struct pass *p = s->p;
-    int slot = p->m->params.layer[s->layer].ln[s->sub];
+    int param = p->m->params.layer[s->layer].ln[s->sub];
     float *dx_in = sublayer_dx_in(s);
     bool in_stream = dx_in == s->stream->dX;
     s->stream->dX16 = in_stream ? p->ws->dX16 : NULL;
     p->ops->rmsnorm_bwd(p->ctx, &(struct rmsnorm_grad_args){ .N = p->N,
                                                              .d = p->config->d_model,
                                                              .x = x_in,
-                                                             .w = param_value(p, slot),
+                                                             .w = param_value(p, param),
                                                              .rstd = s->acts->rstd,
                                                              .dy = p->ws->dctx,
                                                              .accumulate = in_stream,
                                                              .dx = dx_in,
                                                              .dx16 = s->stream->dX16,
-                                                             .dw = param_grad(p, slot) });
-    probe_grad(p, slot);
+                                                             .dw = param_grad(p, param) });
+    probe_grad(p, param);
     probe_tensor(p, in_stream ? "dX" : "dx_in", dx_in, p->config->d_model);
 }
 

@@ -12,23 +12,23 @@ size_t compress_taps(const struct ddl_config *config)
     return config->compress == DDL_COMPRESS_TOKEN ? ddl_config_state_kernel(config) : 1;
 }
 
-static void fold_weights(const struct pass *p, const struct compressor_slots *slots)
+static void fold_weights(const struct pass *p, const struct compressor_params *params)
 {
     p->ops->fold_fwd(p->ctx, &(struct fold_args){ .kind = p->config->compress,
                                                   .d = p->config->d_model,
                                                   .c = p->config->channels,
                                                   .K = ddl_config_state_kernel(p->config),
-                                                  .w = param_value(p, slots->weight),
-                                                  .r = param_value(p, slots->read),
+                                                  .w = param_value(p, params->weight),
+                                                  .r = param_value(p, params->read),
                                                   .e = p->ws->e });
 }
 
 const float *compress_fwd(const struct pass *p, const struct stream *stream,
-                          const struct compressor_slots *slots, struct history *history, float *x_in)
+                          const struct compressor_params *params, struct history *history, float *x_in)
 {
     if (stream->channels == 1)
         return stream->X;
-    fold_weights(p, slots);
+    fold_weights(p, params);
     p->ops->compress_fwd(p->ctx, &(struct compress_args){ .B = p->B,
                                                           .T = p->T,
                                                           .d = p->config->d_model,
@@ -45,12 +45,12 @@ const float *compress_fwd(const struct pass *p, const struct stream *stream,
     return x_in;
 }
 
-void compress_bwd(const struct pass *p, const struct stream *stream, const struct compressor_slots *slots)
+void compress_bwd(const struct pass *p, const struct stream *stream, const struct compressor_params *params)
 {
     const struct ddl_workspace *ws = p->ws;
     if (stream->channels == 1)
         return;
-    fold_weights(p, slots);
+    fold_weights(p, params);
     p->ops->compress_bwd(p->ctx, &(struct compress_grad_args){ .B = p->B,
                                                                .T = p->T,
                                                                .d = p->config->d_model,
@@ -65,12 +65,12 @@ void compress_bwd(const struct pass *p, const struct stream *stream, const struc
                                                        .d = p->config->d_model,
                                                        .c = p->config->channels,
                                                        .K = ddl_config_state_kernel(p->config),
-                                                       .w = param_value(p, slots->weight),
-                                                       .r = param_value(p, slots->read),
+                                                       .w = param_value(p, params->weight),
+                                                       .r = param_value(p, params->read),
                                                        .de = ws->de,
-                                                       .dw = param_grad(p, slots->weight),
-                                                       .dr = param_grad(p, slots->read) });
+                                                       .dw = param_grad(p, params->weight),
+                                                       .dr = param_grad(p, params->read) });
     probe_tensor(p, "dX", stream->dX, p->config->d_model * stream->channels);
-    probe_grad(p, slots->weight);
-    probe_grad(p, slots->read);
+    probe_grad(p, params->weight);
+    probe_grad(p, params->read);
 }

@@ -8,7 +8,7 @@
 
 float *embed_gather(const struct pass *p, float *x)
 {
-    const struct operand E = param_weight(p, p->m->params.slots.wte).form;
+    const struct operand E = param_weight(p, p->m->params.model.wte).form;
     size_t N = p->N, d = p->config->d_model, V = p->config->vocab_size;
     const int32_t *tokens = p->ws->tokens;
     if (E.value)
@@ -39,7 +39,7 @@ void embed_bwd(const struct pass *p, const struct stream *stream)
     const struct ddl_workspace *ws = p->ws;
     size_t d = p->config->d_model;
     const float *dx = stream->dX;
-    int wte = p->m->params.slots.wte;
+    int wte = p->m->params.model.wte;
     probe_enter(p, true, DDL_NO_LAYER, "embed");
     if (stream->is_read) {
         stream->form->embed_bwd(p, stream, ws->dctx);

@@ -25,7 +25,7 @@ static void final_norm(const struct pass *p, size_t N, const float *x)
                                                         .d = d,
                                                         .eps = NORM_EPS,
                                                         .x = x,
-                                                        .w = param_value(p, p->m->params.slots.ln_f),
+                                                        .w = param_value(p, p->m->params.model.ln_f),
                                                         .y = ctx.value,
                                                         .y16 = ctx.bf16,
                                                         .rstd = ws->rstd });
@@ -54,7 +54,7 @@ static struct operand normed(const struct pass *p, struct part part)
 /* z of the part, in the workspace's logits (rows, columns). */
 static void logits_fwd(const struct pass *p, struct part part)
 {
-    const struct linear l = product_of(p, part, param_weight(p, p->m->params.slots.wte));
+    const struct linear l = product_of(p, part, param_weight(p, p->m->params.model.wte));
     product_fwd(p, &l, normed(p, part), (struct activation){ .value = p->ws->logits }, false);
 }
 
@@ -67,11 +67,11 @@ static void logits_bwd(const struct pass *p, struct part part, struct weight E, 
 }
 
 /* bfloat16: adds a part's logits to the sums of its rows' losses; the last columns give the losses. */
-static void fold_loss(const struct pass *p, struct part part)
+static void loss_of_tile(const struct pass *p, struct part part)
 {
     const struct ddl_workspace *ws = p->ws;
     bool last = part.column + part.columns == p->config->vocab_size;
-    p->ops->loss_fold(p->ctx, &(struct loss_fold_args){ .N = part.rows,
+    p->ops->loss_tile(p->ctx, &(struct loss_tile_args){ .N = part.rows,
                                                         .n = part.columns,
                                                         .first = part.column,
                                                         .z = ws->logits,
@@ -123,21 +123,21 @@ static void loss_by_rows(const struct pass *p, bool grad)
 {
     const struct ddl_workspace *ws = p->ws;
     size_t V = p->config->vocab_size, step = ws->logit_rows;
-    bool folds = ws->top != NULL;
+    bool by_tiles = ws->top != NULL;
     for (size_t row = 0; row < p->N && !probe_stopped(p); row += step) {
         struct part part = { row, p->N - row < step ? p->N - row : step, 0, V };
         logits_fwd(p, part);
         probe_rows(p, "logits", ws->logits, row, part.rows, V);
-        if (folds)
-            fold_loss(p, part);
+        if (by_tiles)
+            loss_of_tile(p, part);
         else
             score_part(p, part, grad);
         probe_rows(p, "loss", ws->losses + row, row, part.rows, 1);
         if (!grad)
             continue;
         probe_enter(p, true, DDL_NO_LAYER, "head");
-        struct weight E = param_weight_bwd(p, p->m->params.slots.wte);
-        if (folds) {
+        struct weight E = param_weight_bwd(p, p->m->params.model.wte);
+        if (by_tiles) {
             part_bwd(p, part, E);
         } else {
             probe_rows(p, "dlogits", ws->logits, row, part.rows, V);
@@ -162,12 +162,12 @@ static void loss_by_tiles(const struct pass *p, bool grad)
     for (size_t i = 0; (part = tile(p, i)).columns > 0 && !probe_stopped(p); i++) {
         logits_fwd(p, part);
         probe_tensor(p, "logits", ws->logits, part.columns);
-        fold_loss(p, part);
+        loss_of_tile(p, part);
     }
     probe_tensor(p, "loss", ws->losses, 1);
     if (!grad)
         return;
-    struct weight E = param_weight_bwd(p, p->m->params.slots.wte); /* filled by all tiles together */
+    struct weight E = param_weight_bwd(p, p->m->params.model.wte); /* filled by all tiles together */
     for (size_t i = 0; (part = tile(p, i)).columns > 0; i++) {
         logits_fwd(p, part);
         part_bwd(p, part, E);
@@ -177,23 +177,23 @@ static void loss_by_tiles(const struct pass *p, bool grad)
 void head_loss(const struct pass *p, const float *x_out, bool grad, float *dx_out)
 {
     const struct ddl_workspace *ws = p->ws;
-    int slot = p->m->params.slots.ln_f;
+    int param = p->m->params.model.ln_f;
     final_norm(p, p->N, x_out);
     (ws->tile ? loss_by_tiles : loss_by_rows)(p, grad);
     if (grad) {
         probe_enter(p, true, DDL_NO_LAYER, "head");
-        probe_grad(p, p->m->params.slots.wte);
+        probe_grad(p, p->m->params.model.wte);
         probe_tensor(p, "dctx", ws->dctx, p->config->d_model);
         p->ops->rmsnorm_bwd(p->ctx, &(struct rmsnorm_grad_args){ .N = p->N,
                                                                  .d = p->config->d_model,
                                                                  .x = x_out,
-                                                                 .w = param_value(p, slot),
+                                                                 .w = param_value(p, param),
                                                                  .rstd = ws->rstd,
                                                                  .dy = ws->dctx,
                                                                  .dx = dx_out,
                                                                  .dx16 = dx_out == ws->dX ? ws->dX16 : NULL,
-                                                                 .dw = param_grad(p, slot) });
-        probe_grad(p, slot);
+                                                                 .dw = param_grad(p, param) });
+        probe_grad(p, param);
         probe_tensor(p, dx_out == ws->dX ? "dX" : "dx_in", dx_out, p->config->d_model);
     }
 }

@@ -40,7 +40,7 @@ void mlp_fwd(const struct pass *p, size_t layer, struct operand ctx, float *f, b
 /* dug goes over ug, which nothing needs any more, and in float32 ds over s. */
 void mlp_bwd(const struct pass *p, size_t layer, struct operand ctx, struct operand df, float *dctx)
 {
-    const struct layer_slots *slots = &p->m->params.layer[layer];
+    const struct layer_params *params = &p->m->params.layer[layer];
     const struct layer_acts *acts = &p->ws->layer[layer];
     float *ds = p->ws->ds ? p->ws->ds : acts->s.value;
     size_t d = p->config->d_model, m = ddl_config_mlp_size(p->config);
@@ -49,8 +49,8 @@ void mlp_bwd(const struct pass *p, size_t layer, struct operand ctx, struct oper
         hidden(p, layer, ctx);
     else if (p->ws->options.recompute == DDL_RECOMPUTE_ELEMENTWISE)
         activate(p, acts);
-    linear_bwd(p, m, out, operand_of(acts->s), df, param_weight_bwd(p, slots->mlp_proj), ds, false);
-    probe_grad(p, slots->mlp_proj);
+    linear_bwd(p, m, out, operand_of(acts->s), df, param_weight_bwd(p, params->mlp_proj), ds, false);
+    probe_grad(p, params->mlp_proj);
     probe_tensor(p, "ds", ds, m);
     p->ops->swiglu_bwd(p->ctx, &(struct swiglu_grad_args){ .N = p->N,
                                                            .m = m,
@@ -60,8 +60,8 @@ void mlp_bwd(const struct pass *p, size_t layer, struct operand ctx, struct oper
                                                            .dug = acts->ug.value,
                                                            .dug16 = acts->ug.bf16 });
     probe_activation(p, "dug", acts->ug, p->N, 2 * m);
-    linear_bwd(p, d, 2 * m, ctx, operand_of(acts->ug), param_weight_bwd(p, slots->fc1), dctx, false);
-    probe_grad(p, slots->fc1);
-    probe_grad(p, slots->fc2);
+    linear_bwd(p, d, 2 * m, ctx, operand_of(acts->ug), param_weight_bwd(p, params->fc1), dctx, false);
+    probe_grad(p, params->fc1);
+    probe_grad(p, params->fc2);
     probe_tensor(p, "dctx", dctx, d);
 }

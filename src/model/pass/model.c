@@ -288,7 +288,7 @@ static void backward(const struct pass *p, struct stream *stream)
     if (stream->is_read)
         stream->form->readout_bwd(p, stream);
     const struct params *params = &p->m->params;
-    size_t final = params->slots.after_layers;
+    size_t final = params->model.after_layers;
     gradients_are_final(p, final);
     for (size_t l = p->config->n_layers; l-- > 0;) {
         average_bwd(p, stream, l);

@@ -40,7 +40,7 @@ static const struct part {
             OPS(OP(gather), OP(rmsnorm_fwd), OP(matmul), OP(rope_fwd), OP(attention_fwd), OP(swiglu_fwd),
                 OP(copy), OP(cross_entropy), OP(sum), OP(rank), OP(scale_fwd), OP(fill)),
         [USE_BACKWARD] = OPS(OP(embed_bwd), OP(rmsnorm_bwd), OP(rope_bwd), OP(attention_bwd), OP(swiglu_bwd)),
-        [USE_BF16] = OPS(OP(matmul_bf16), OP(cast_bf16), OP(widen_bf16), OP(gather_bf16), OP(loss_fold),
+        [USE_BF16] = OPS(OP(matmul_bf16), OP(cast_bf16), OP(widen_bf16), OP(gather_bf16), OP(loss_tile),
                          OP(loss_grad)),
         [USE_INT8] = OPS(OP(matmul_q8), OP(quantize_q8), OP(dequantize_q8), OP(gather_q8)),
         [USE_CACHE] = OPS(OP(cache_append)) } },

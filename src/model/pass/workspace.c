@@ -84,7 +84,7 @@ static struct ddl_sublayer_trace trace_of(const struct ddl_workspace *ws, size_t
     const struct sublayer s = { .p = &p,
                                 .layer = layer,
                                 .sub = sub,
-                                .slots = m->params.layer[layer].residual[sub],
+                                .params = m->params.layer[layer].residual[sub],
                                 .acts = &ws->layer[layer].sub[sub],
                                 .force = model_forced(m, layer, sub) };
     struct ddl_sublayer_trace trace = { .layer = layer, .sub = sub };

@@ -4,10 +4,10 @@
  * ddl_attnres_block sublayers, after which the part before is a finished block, and is added to the part
  * otherwise. The readout is one more such sum.
  *
- * In training every part is kept: slot s of the state is the part before sublayer s, so the sources of
- * sublayer s are the slots 0, B, 2B, ... below s, and s. Backward keeps the gradient of h of sublayer s in
- * slot s + 1, which nothing reads any more, and computes the gradient of a slot as one sum over the sublayers
- * that read it. Without training only the finished blocks and one part are kept. */
+ * In training every part is kept: place s of the state is the part before sublayer s, so the sources of
+ * sublayer s are the places 0, B, 2B, ... below s, and s. Backward keeps the gradient of h of sublayer s in
+ * place s + 1, which nothing reads any more, and computes the gradient of a place as one sum over the
+ * sublayers that read it. Without training only the finished blocks and one part are kept. */
 #include "model/observe/probe_calls.h"
 #include "model/params/gradients.h"
 #include "model/params/precision.h"
@@ -28,7 +28,7 @@ enum { ALL_Q, ALL_ALPHA, ALL_E, DQ };
 struct depth {
     const struct pass *p;
     size_t s; /* number of the sublayer; 2L: the readout */
-    const int *slots;
+    const int *params;
 };
 
 static size_t sublayers(const struct ddl_config *k)
@@ -51,8 +51,8 @@ static size_t most_sources(const struct ddl_config *k)
 /* The part before sublayer s. */
 static float *part_of(const struct pass *p, size_t s)
 {
-    size_t slot = p->ws->options.train ? s : finished(p->config, s);
-    return p->ws->X + slot * p->N * p->config->d_model;
+    size_t place = p->ws->options.train ? s : finished(p->config, s);
+    return p->ws->X + place * p->N * p->config->d_model;
 }
 
 static size_t number_of(const struct sublayer *s)
@@ -62,12 +62,12 @@ static size_t number_of(const struct sublayer *s)
 
 static struct depth depth_of(const struct sublayer *s)
 {
-    return (struct depth){ s->p, number_of(s), s->slots };
+    return (struct depth){ s->p, number_of(s), s->params };
 }
 
 static struct depth depth_of_readout(const struct pass *p)
 {
-    return (struct depth){ p, sublayers(p->config), p->m->params.slots.readout_form };
+    return (struct depth){ p, sublayers(p->config), p->m->params.model.readout_form };
 }
 
 static void fold(const struct depth *at, float *q)
@@ -76,21 +76,21 @@ static void fold(const struct depth *at, float *q)
     p->ops->streams_fold_fwd(p->ctx, &(struct streams_fold_args){ .d = p->config->d_model,
                                                                   .n = 1,
                                                                   .rows = { 1 },
-                                                                  .W = { param_value(p, at->slots[QUERY]) },
-                                                                  .norm = param_value(p, at->slots[NORM]),
+                                                                  .W = { param_value(p, at->params[QUERY]) },
+                                                                  .norm = param_value(p, at->params[NORM]),
                                                                   .Wf = q });
 }
 
 static struct depth_args sources_of(const struct depth *at, const float *q)
 {
     const struct pass *p = at->p;
-    size_t slots = p->ws->options.train ? p->config->attnres_block : 1;
+    size_t places = p->ws->options.train ? p->config->attnres_block : 1;
     return (struct depth_args){ .N = p->N,
                                 .d = p->config->d_model,
                                 .n = finished(p->config, at->s),
                                 .eps = NORM_EPS,
                                 .blocks = p->ws->X,
-                                .stride = slots * p->N * p->config->d_model,
+                                .stride = places * p->N * p->config->d_model,
                                 .part = part_of(p, at->s),
                                 .q = q,
                                 .width = most_sources(p->config) };
@@ -140,13 +140,13 @@ static void depth_bwd(const struct depth *at, const float *dh)
                              &(struct streams_fold_grad_args){ .d = d,
                                                                .n = 1,
                                                                .rows = { 1 },
-                                                               .W = { param_value(p, at->slots[QUERY]) },
-                                                               .norm = param_value(p, at->slots[NORM]),
+                                                               .W = { param_value(p, at->params[QUERY]) },
+                                                               .norm = param_value(p, at->params[NORM]),
                                                                .dWf = all[DQ],
-                                                               .dW = { param_grad(p, at->slots[QUERY]) },
-                                                               .dnorm = param_grad(p, at->slots[NORM]) });
-    probe_grad(p, at->slots[QUERY]);
-    probe_grad(p, at->slots[NORM]);
+                                                               .dW = { param_grad(p, at->params[QUERY]) },
+                                                               .dnorm = param_grad(p, at->params[NORM]) });
+    probe_grad(p, at->params[QUERY]);
+    probe_grad(p, at->params[NORM]);
     pass_copy(p, p->N * d, dh, part_of(p, at->s + 1));
 }
 
@@ -196,15 +196,15 @@ static size_t states(const struct ddl_config *config, bool train)
     return train ? sublayers(config) + 2 : most_sources(config);
 }
 
-static void add_params(struct param_plan *plan, int *slots)
+static void add_params(struct param_plan *plan, int *index)
 {
     size_t d = plan->config->d_model;
     const struct param_row query = {
         "query.weight", { d }, DDL_GROUP_MATRIX, param_init_constant(0), 0, NULL
     };
     const struct param_row norm = { "norm.weight", { d }, DDL_GROUP_NORM, param_init_constant(1), 0, NULL };
-    param_plan_add(plan, &query, &slots[QUERY]);
-    param_plan_add(plan, &norm, &slots[NORM]);
+    param_plan_add(plan, &query, &index[QUERY]);
+    param_plan_add(plan, &norm, &index[NORM]);
 }
 
 static void layout(const struct layout *l, float **acts)

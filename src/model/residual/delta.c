@@ -13,14 +13,14 @@
 #include <math.h>
 
 /* Parameters, after those of the gate. */
-enum { V_WEIGHT = GATE_SLOTS, V_BIAS, K_PROJ, K_DOWN, K_UP, N_SLOTS };
+enum { V_WEIGHT = GATE_PARAMS, V_BIAS, K_PROJ, K_DOWN, K_UP, N_PARAMS };
 /* Activations: (N, d) q, with the k-map f, (N, R, d); (N, R, c); (N, R, c). */
 enum { Q = GATE_ACTS, READOUT, TARGET, N_ACTS };
 enum { DV = GATE_SCRATCH, N_SCRATCH }; /* scratch: the gradient of the target */
 /* Factors, v-map: (N, r) between k_down and k_up; scratch: the gradients of q and of LOW. */
 enum { LOW };
 enum { DQ, DLOW };
-_Static_assert((int)N_SLOTS <= RULE_SLOTS && (int)N_ACTS <= RULE_ACTS && (int)N_SCRATCH <= RULE_SCRATCH,
+_Static_assert((int)N_PARAMS <= RULE_PARAMS && (int)N_ACTS <= RULE_ACTS && (int)N_SCRATCH <= RULE_SCRATCH,
                "the tables of workspace.h and params.h are too small for this rule");
 
 static ddl_status check(const struct ddl_config *config, struct ddl_error *err)
@@ -56,7 +56,7 @@ static unsigned reads(const struct ddl_config *config)
     return gate_reads(config) | (target ? RULE_READS_CTX : 0) | (direction ? RULE_MULTIPLIES_X_IN : 0) | sums;
 }
 
-static void params(struct param_plan *plan, int *slots)
+static void params(struct param_plan *plan, int *index)
 {
     const struct ddl_config *k = plan->config;
     size_t d = k->d_model, c = k->steps * k->channels, r = k->k_rank;
@@ -71,17 +71,17 @@ static void params(struct param_plan *plan, int *slots)
         "k_down.weight", { r, d }, DDL_GROUP_MATRIX, matrix, PARAM_HIDDEN, NULL
     };
     const struct param_row k_up = { "k_up.weight", { d, r }, DDL_GROUP_MATRIX, matrix, PARAM_HIDDEN, NULL };
-    gate_params(plan, k->steps, slots);
-    param_plan_add(plan, &v_weight, &slots[V_WEIGHT]);
-    param_plan_add(plan, &v_bias, &slots[V_BIAS]);
+    gate_params(plan, k->steps, index);
+    param_plan_add(plan, &v_weight, &index[V_WEIGHT]);
+    param_plan_add(plan, &v_bias, &index[V_BIAS]);
     if (k->map == DDL_MAP_K)
         return;
     if (!r) {
-        param_plan_add(plan, &k_proj, &slots[K_PROJ]);
+        param_plan_add(plan, &k_proj, &index[K_PROJ]);
         return;
     }
-    param_plan_add(plan, &k_down, &slots[K_DOWN]);
-    param_plan_add(plan, &k_up, &slots[K_UP]);
+    param_plan_add(plan, &k_down, &index[K_DOWN]);
+    param_plan_add(plan, &k_up, &index[K_UP]);
 }
 
 static void layout(const struct layout *l, float **acts)
@@ -139,8 +139,8 @@ static struct project_args target_args(const struct sublayer *s, const float *so
                                   .sigmoid = k->v_sigmoid,
                                   .scale = k->v_scale,
                                   .x = source,
-                                  .W = param_value(s->p, s->slots[V_WEIGHT]),
-                                  .b = param_value(s->p, s->slots[V_BIAS]),
+                                  .W = param_value(s->p, s->params[V_WEIGHT]),
+                                  .b = param_value(s->p, s->params[V_BIAS]),
                                   .y = s->acts->rule[TARGET] };
 }
 
@@ -164,11 +164,11 @@ static void target_bwd(const struct sublayer *s, const float *source, struct act
 {
     struct project_args fwd = target_args(s, source);
     struct project_grad_args args =
-        project_grad(s->p, &fwd, s->scratch[DV], dsource.value, s->slots[V_WEIGHT], s->slots[V_BIAS]);
+        project_grad(s->p, &fwd, s->scratch[DV], dsource.value, s->params[V_WEIGHT], s->params[V_BIAS]);
     args.dx16 = dsource.bf16;
     s->p->ops->project_bwd(s->p->ctx, &args);
-    probe_grad(s->p, s->slots[V_WEIGHT]);
-    probe_grad(s->p, s->slots[V_BIAS]);
+    probe_grad(s->p, s->params[V_WEIGHT]);
+    probe_grad(s->p, s->params[V_BIAS]);
 }
 
 /* q = phi_k(source), v-map. */
@@ -179,11 +179,11 @@ static void direction_fwd(const struct sublayer *s, struct operand source)
     float *q = s->acts->rule[Q];
     struct activation low = s->acts->factor[LOW];
     if (r) {
-        linear_fwd_rounded(p, d, r, source, param_weight(p, s->slots[K_DOWN]), low);
+        linear_fwd_rounded(p, d, r, source, param_weight(p, s->params[K_DOWN]), low);
         probe_activation(p, "low", low, p->N, r);
-        linear_fwd(p, r, d, operand_of(low), param_weight(p, s->slots[K_UP]), q, false);
+        linear_fwd(p, r, d, operand_of(low), param_weight(p, s->params[K_UP]), q, false);
     } else {
-        linear_fwd(p, d, d, source, param_weight(p, s->slots[K_PROJ]), q, false);
+        linear_fwd(p, d, d, source, param_weight(p, s->params[K_PROJ]), q, false);
     }
     probe_tensor(p, "q", q, d);
 }
@@ -196,14 +196,14 @@ static void direction_bwd(const struct sublayer *s, struct operand source, float
     struct activation dlow = s->scratch_factor[DLOW];
     const struct operand dq = operand_of(s->scratch_factor[DQ]), low = operand_of(s->acts->factor[LOW]);
     if (r) {
-        linear_bwd_rounded(p, r, d, low, dq, param_weight_bwd(p, s->slots[K_UP]), dlow);
-        probe_grad(p, s->slots[K_UP]);
+        linear_bwd_rounded(p, r, d, low, dq, param_weight_bwd(p, s->params[K_UP]), dlow);
+        probe_grad(p, s->params[K_UP]);
         probe_activation(p, "dlow", dlow, p->N, r);
-        linear_bwd(p, d, r, source, operand_of(dlow), param_weight_bwd(p, s->slots[K_DOWN]), dsource, true);
-        probe_grad(p, s->slots[K_DOWN]);
+        linear_bwd(p, d, r, source, operand_of(dlow), param_weight_bwd(p, s->params[K_DOWN]), dsource, true);
+        probe_grad(p, s->params[K_DOWN]);
     } else {
-        linear_bwd(p, d, d, source, dq, param_weight_bwd(p, s->slots[K_PROJ]), dsource, true);
-        probe_grad(p, s->slots[K_PROJ]);
+        linear_bwd(p, d, d, source, dq, param_weight_bwd(p, s->params[K_PROJ]), dsource, true);
+        probe_grad(p, s->params[K_PROJ]);
     }
 }
 

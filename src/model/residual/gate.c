@@ -14,7 +14,7 @@ static double bias_of(double beta0, double most)
     return log(p / (1 - p));
 }
 
-void gate_params(struct param_plan *plan, size_t steps, int *slots)
+void gate_params(struct param_plan *plan, size_t steps, int *index)
 {
     const struct ddl_config *k = plan->config;
     size_t d = k->d_model, hidden = k->beta_hidden;
@@ -30,9 +30,9 @@ void gate_params(struct param_plan *plan, size_t steps, int *slots)
     };
     const struct param_row out_bias = { "beta_out.bias", { steps }, DDL_GROUP_BIAS, bias, idle, NULL };
     if (!k->beta_linear)
-        param_plan_add(plan, &in, &slots[GATE_IN]);
-    param_plan_add(plan, k->beta_linear ? &weight : &out, &slots[GATE_WEIGHT]);
-    param_plan_add(plan, k->beta_linear ? &one_bias : &out_bias, &slots[GATE_BIAS]);
+        param_plan_add(plan, &in, &index[GATE_IN]);
+    param_plan_add(plan, k->beta_linear ? &weight : &out, &index[GATE_WEIGHT]);
+    param_plan_add(plan, k->beta_linear ? &one_bias : &out_bias, &index[GATE_BIAS]);
 }
 
 /* Whether the gate has a hidden layer that is computed. */
@@ -82,8 +82,8 @@ static struct project_args gate_args(const struct sublayer *s, size_t steps, con
                                   .sigmoid = true,
                                   .scale = k->beta_max * scale_of(s),
                                   .x = k->beta_linear ? ctx : s->acts->rule[GATE_HIDDEN],
-                                  .W = param_value(s->p, s->slots[GATE_WEIGHT]),
-                                  .b = param_value(s->p, s->slots[GATE_BIAS]),
+                                  .W = param_value(s->p, s->params[GATE_WEIGHT]),
+                                  .b = param_value(s->p, s->params[GATE_BIAS]),
                                   .y = s->acts->rule[GATE_BETA] };
 }
 
@@ -99,7 +99,7 @@ void gate_fwd(const struct sublayer *s, size_t steps, const float *ctx)
         return;
     }
     if (!p->config->beta_linear) {
-        linear_fwd(p, p->config->d_model, width, value_operand(ctx), param_exact(p, s->slots[GATE_IN]),
+        linear_fwd(p, p->config->d_model, width, value_operand(ctx), param_exact(p, s->params[GATE_IN]),
                    hidden, false);
         p->ops->tanh_fwd(p->ctx, &(struct tanh_args){ p->N * width, hidden, hidden });
         probe_tensor(p, "gate_hidden", hidden, width);
@@ -138,17 +138,17 @@ void gate_bwd(const struct sublayer *s, size_t steps, const float *ctx, float *d
         p->ops->zero(p->ctx, dx, p->N * fwd.d * sizeof *dx);
     }
     struct project_grad_args args =
-        project_grad(p, &fwd, s->scratch[GATE_DBETA], dx, s->slots[GATE_WEIGHT], s->slots[GATE_BIAS]);
+        project_grad(p, &fwd, s->scratch[GATE_DBETA], dx, s->params[GATE_WEIGHT], s->params[GATE_BIAS]);
     p->ops->project_bwd(p->ctx, &args);
-    probe_grad(p, s->slots[GATE_WEIGHT]);
-    probe_grad(p, s->slots[GATE_BIAS]);
+    probe_grad(p, s->params[GATE_WEIGHT]);
+    probe_grad(p, s->params[GATE_BIAS]);
     if (!p->config->beta_linear) {
         p->ops->tanh_bwd(p->ctx,
                          &(struct tanh_grad_args){ p->N * fwd.d, s->acts->rule[GATE_HIDDEN], dx, dx });
         probe_tensor(p, "dgate_hidden", dx, fwd.d);
         linear_bwd(p, p->config->d_model, fwd.d, value_operand(ctx), value_operand(dx),
-                   param_exact_bwd(p, s->slots[GATE_IN]), dctx, true);
-        probe_grad(p, s->slots[GATE_IN]);
+                   param_exact_bwd(p, s->params[GATE_IN]), dctx, true);
+        probe_grad(p, s->params[GATE_IN]);
     }
 }
 

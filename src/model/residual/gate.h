@@ -6,12 +6,12 @@
 #include "model/residual/rule.h"
 
 /* Its parameters, activations and scratch; a rule that has a gate holds them from index 0 of its own. */
-enum { GATE_IN, GATE_WEIGHT, GATE_BIAS, GATE_SLOTS };
+enum { GATE_IN, GATE_WEIGHT, GATE_BIAS, GATE_PARAMS };
 enum { GATE_BETA, GATE_HIDDEN, GATE_ACTS }; /* (N, steps); (N, beta_hidden) after the tanh, or NULL */
 enum { GATE_DBETA, GATE_DHIDDEN, GATE_SCRATCH };
 
 /* steps: how many gates a sublayer has. */
-void gate_params(struct param_plan *plan, size_t steps, int *slots);
+void gate_params(struct param_plan *plan, size_t steps, int *index);
 /* What it reads: constants of rule.h. */
 unsigned gate_reads(const struct ddl_config *config);
 void gate_layout(const struct layout *l, size_t steps, float **acts);

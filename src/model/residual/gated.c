@@ -9,9 +9,9 @@ static ddl_status check(const struct ddl_config *config, struct ddl_error *err)
     return check_one_channel(config, "gated", err);
 }
 
-static void params(struct param_plan *plan, int *slots)
+static void params(struct param_plan *plan, int *index)
 {
-    gate_params(plan, 1, slots);
+    gate_params(plan, 1, index);
 }
 
 static unsigned reads(const struct ddl_config *config)

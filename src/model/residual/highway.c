@@ -19,7 +19,7 @@ static ddl_status check(const struct ddl_config *config, struct ddl_error *err)
     return check_one_channel(config, "highway", err);
 }
 
-static void params(struct param_plan *plan, int *slots)
+static void params(struct param_plan *plan, int *index)
 {
     const struct ddl_config *k = plan->config;
     size_t w = weights_per_row(k);
@@ -34,8 +34,8 @@ static void params(struct param_plan *plan, int *slots)
                                     .shape = { w },
                                     .group = DDL_GROUP_BIAS,
                                     .init = param_init_constant(log(tau / (1 - tau))) };
-    param_plan_add(plan, &weight, &slots[WEIGHT]);
-    param_plan_add(plan, &bias, &slots[BIAS]);
+    param_plan_add(plan, &weight, &index[WEIGHT]);
+    param_plan_add(plan, &bias, &index[BIAS]);
 }
 
 /* One gate per row is computed in float32. */
@@ -61,12 +61,12 @@ static void write_fwd(const struct sublayer *s, struct operand x_in, struct oper
     size_t d = p->config->d_model, w = weights_per_row(p->config);
     float *tau = s->acts->rule[TAU];
     (void)x_in;
-    linear_fwd(p, d, w, ctx, param_weight(p, s->slots[WEIGHT]), tau, false);
+    linear_fwd(p, d, w, ctx, param_weight(p, s->params[WEIGHT]), tau, false);
     p->ops->highway_fwd(p->ctx, &(struct highway_args){ .N = p->N,
                                                         .d = d,
                                                         .w = w,
                                                         .f = s->acts->f,
-                                                        .b = param_value(p, s->slots[BIAS]),
+                                                        .b = param_value(p, s->params[BIAS]),
                                                         .tau = tau,
                                                         .X = s->stream->X });
     probe_tensor(p, "tau", tau, w);
@@ -89,9 +89,9 @@ static struct operand write_bwd(const struct sublayer *s)
                                                              .df16 = df.bf16,
                                                              .dz = dz.value,
                                                              .dz16 = dz.bf16,
-                                                             .db = param_grad(p, s->slots[BIAS]) });
+                                                             .db = param_grad(p, s->params[BIAS]) });
     probe_activation(p, "dz", dz, p->N, w);
-    probe_grad(p, s->slots[BIAS]);
+    probe_grad(p, s->params[BIAS]);
     probe_activation(p, "df", df, p->N, d);
     probe_tensor(p, "dX", s->stream->dX, d);
     return operand_of(df);
@@ -101,9 +101,9 @@ static void context_bwd(const struct sublayer *s, struct operand ctx, float *dct
 {
     const struct pass *p = s->p;
     size_t d = p->config->d_model, w = weights_per_row(p->config);
-    linear_bwd(p, d, w, ctx, operand_of(s->scratch_factor[DZ]), param_weight_bwd(p, s->slots[WEIGHT]), dctx,
+    linear_bwd(p, d, w, ctx, operand_of(s->scratch_factor[DZ]), param_weight_bwd(p, s->params[WEIGHT]), dctx,
                true);
-    probe_grad(p, s->slots[WEIGHT]);
+    probe_grad(p, s->params[WEIGHT]);
     probe_tensor(p, "dctx", dctx, d);
 }
 

@@ -8,8 +8,8 @@
 #include "model/residual/table.h"
 
 /* Its parameters; those from NORM on with ddl_hyper_dynamic only. */
-enum { ALPHA, BETA, NORM, ALPHA_WEIGHT, ALPHA_SCALE, BETA_WEIGHT, BETA_SCALE, N_SLOTS };
-_Static_assert((int)N_SLOTS <= RULE_SLOTS && (int)STREAMS_ACTS <= RULE_ACTS &&
+enum { ALPHA, BETA, NORM, ALPHA_WEIGHT, ALPHA_SCALE, BETA_WEIGHT, BETA_SCALE, N_PARAMS };
+_Static_assert((int)N_PARAMS <= RULE_PARAMS && (int)STREAMS_ACTS <= RULE_ACTS &&
                    (int)STREAMS_SCRATCH <= RULE_SCRATCH,
                "the tables of workspace.h and params.h are too small for this rule");
 
@@ -20,7 +20,7 @@ static struct streams_params declared(const struct ddl_config *k, size_t sublaye
                             small = param_init_constant(0.01),
                             read_one = { INIT_READ_ONE, (double)(sublayer % n) };
     return (struct streams_params){
-        .n = k->hyper_dynamic ? N_SLOTS : NORM,
+        .n = k->hyper_dynamic ? N_PARAMS : NORM,
         .norm = NORM,
         .row = { [ALPHA] = { "alpha.static", { n, n + 1 }, DDL_GROUP_NORM, read_one, 0, NULL },
                  [BETA] = { "beta.static", { n }, DDL_GROUP_NORM, one, 0, NULL },
@@ -37,10 +37,10 @@ static ddl_status check(const struct ddl_config *config, struct ddl_error *err)
     return check_one_channel(config, "hyper", err);
 }
 
-static void params(struct param_plan *plan, int *slots)
+static void params(struct param_plan *plan, int *index)
 {
     const struct streams_params of = declared(plan->config, plan->sublayer);
-    streams_declare(plan, &of, slots);
+    streams_declare(plan, &of, index);
 }
 
 static void layout(const struct layout *l, float **acts)
@@ -74,11 +74,11 @@ static const float *read_fwd(const struct sublayer *s, struct history *history)
                                                     .eps = NORM_EPS,
                                                     .identity = streams_identity(s),
                                                     .X = s->stream->X,
-                                                    .alpha = param_value(p, s->slots[ALPHA]),
-                                                    .beta = param_value(p, s->slots[BETA]),
+                                                    .alpha = param_value(p, s->params[ALPHA]),
+                                                    .beta = param_value(p, s->params[BETA]),
                                                     .Wf = acts[STREAMS_WF],
-                                                    .a = param_value(p, s->slots[ALPHA_SCALE]),
-                                                    .e = param_value(p, s->slots[BETA_SCALE]),
+                                                    .a = param_value(p, s->params[ALPHA_SCALE]),
+                                                    .e = param_value(p, s->params[BETA_SCALE]),
                                                     .t = acts[STREAMS_T],
                                                     .rstd = acts[STREAMS_RSTD],
                                                     .w = acts[STREAMS_W],
@@ -97,8 +97,8 @@ static void read_bwd(const struct sublayer *s)
                                                          .n = s->stream->channels,
                                                          .X = s->stream->X,
                                                          .Wf = acts[STREAMS_WF],
-                                                         .a = param_value(p, s->slots[ALPHA_SCALE]),
-                                                         .e = param_value(p, s->slots[BETA_SCALE]),
+                                                         .a = param_value(p, s->params[ALPHA_SCALE]),
+                                                         .e = param_value(p, s->params[BETA_SCALE]),
                                                          .t = acts[STREAMS_T],
                                                          .rstd = acts[STREAMS_RSTD],
                                                          .w = acts[STREAMS_W],
@@ -106,10 +106,10 @@ static void read_bwd(const struct sublayer *s)
                                                          .dx_in = sublayer_dx_in(s),
                                                          .dX = s->stream->dX,
                                                          .dz = s->scratch[STREAMS_DZ],
-                                                         .dalpha = param_grad(p, s->slots[ALPHA]),
-                                                         .dbeta = param_grad(p, s->slots[BETA]),
-                                                         .da = param_grad(p, s->slots[ALPHA_SCALE]),
-                                                         .de = param_grad(p, s->slots[BETA_SCALE]),
+                                                         .dalpha = param_grad(p, s->params[ALPHA]),
+                                                         .dbeta = param_grad(p, s->params[BETA]),
+                                                         .da = param_grad(p, s->params[ALPHA_SCALE]),
+                                                         .de = param_grad(p, s->params[BETA_SCALE]),
                                                          .dWf = s->scratch[STREAMS_DWF] });
     streams_fold_bwd(s, &of);
 }

@@ -22,7 +22,7 @@ static ddl_status check(const struct ddl_config *config, struct ddl_error *err)
     return check_one_channel(config, "laurel", err);
 }
 
-static void params(struct param_plan *plan, int *slots)
+static void params(struct param_plan *plan, int *index)
 {
     const struct ddl_config *k = plan->config;
     size_t d = k->d_model, r = k->laurel_rank;
@@ -39,11 +39,11 @@ static void params(struct param_plan *plan, int *slots)
                                   .group = DDL_GROUP_MATRIX,
                                   .init = param_init_constant(0),
                                   .flags = PARAM_PRODUCT };
-    param_plan_add(plan, &mix, &slots[MIX]);
+    param_plan_add(plan, &mix, &index[MIX]);
     if (!r)
         return;
-    param_plan_add(plan, &down, &slots[DOWN]);
-    param_plan_add(plan, &up, &slots[UP]);
+    param_plan_add(plan, &down, &index[DOWN]);
+    param_plan_add(plan, &up, &index[UP]);
 }
 
 static unsigned reads(const struct ddl_config *config)
@@ -89,19 +89,19 @@ static void write_fwd(const struct sublayer *s, struct operand x_in, struct oper
     uint16_t *low16 = s->acts->factor[LOW_BF16].bf16;
     (void)ctx;
     if (r)
-        linear_fwd(p, d, r, x_in, param_weight(p, s->slots[DOWN]), low, false);
+        linear_fwd(p, d, r, x_in, param_weight(p, s->params[DOWN]), low, false);
     p->ops->laurel_fwd(p->ctx, &(struct laurel_args){ .N = p->N,
                                                       .d = d,
                                                       .r = r,
                                                       .f = s->acts->f,
-                                                      .mix = identity ? NULL : param_value(p, s->slots[MIX]),
+                                                      .mix = identity ? NULL : param_value(p, s->params[MIX]),
                                                       .low = low,
                                                       .low16 = r ? low16 : NULL,
                                                       .X = s->stream->X });
     if (!r)
         return;
     probe_tensor(p, "low", low, r);
-    linear_fwd(p, r, d, (struct operand){ .value = low, .bf16 = low16 }, param_weight(p, s->slots[UP]),
+    linear_fwd(p, r, d, (struct operand){ .value = low, .bf16 = low16 }, param_weight(p, s->params[UP]),
                s->stream->X, true);
 }
 
@@ -115,8 +115,8 @@ static struct operand write_bwd(const struct sublayer *s)
     if (r) {
         const struct operand x = { .value = low, .bf16 = s->acts->factor[LOW_BF16].bf16 };
         const struct operand G = { .value = dX, .bf16 = s->stream->dX16 };
-        linear_bwd(p, r, d, x, G, param_weight_bwd(p, s->slots[UP]), dlow, false);
-        probe_grad(p, s->slots[UP]);
+        linear_bwd(p, r, d, x, G, param_weight_bwd(p, s->params[UP]), dlow, false);
+        probe_grad(p, s->params[UP]);
     }
     p->ops->laurel_bwd(p->ctx, &(struct laurel_grad_args){ .N = p->N,
                                                            .d = d,
@@ -124,7 +124,7 @@ static struct operand write_bwd(const struct sublayer *s)
                                                            .X = s->stream->X,
                                                            .X16 = X16,
                                                            .f = s->acts->f,
-                                                           .mix = param_value(p, s->slots[MIX]),
+                                                           .mix = param_value(p, s->params[MIX]),
                                                            .low = low,
                                                            .G = dX,
                                                            .dlow = dlow,
@@ -132,15 +132,15 @@ static struct operand write_bwd(const struct sublayer *s)
                                                            .dX = dX,
                                                            .df = df.value,
                                                            .df16 = df.bf16,
-                                                           .dmix = param_grad(p, s->slots[MIX]) });
-    probe_grad(p, s->slots[MIX]);
+                                                           .dmix = param_grad(p, s->params[MIX]) });
+    probe_grad(p, s->params[MIX]);
     probe_activation(p, "df", df, p->N, d);
     if (r) {
         const struct activation dDX = { .value = dlow16 ? NULL : dlow, .bf16 = dlow16 };
         const struct operand X = { .value = s->stream->X, .bf16 = X16 };
         probe_activation(p, "dlow", dDX, p->N, r);
-        linear_bwd(p, d, r, X, operand_of(dDX), param_weight_bwd(p, s->slots[DOWN]), dX, true);
-        probe_grad(p, s->slots[DOWN]);
+        linear_bwd(p, d, r, X, operand_of(dDX), param_weight_bwd(p, s->params[DOWN]), dX, true);
+        probe_grad(p, s->params[DOWN]);
     }
     probe_tensor(p, "dX", dX, d);
     return operand_of(df);
@@ -167,7 +167,7 @@ static size_t two(const struct ddl_config *config, size_t layer, int sub)
 
 static const float *mix_data(const struct sublayer *s)
 {
-    return is_identity(s) ? NULL : param_value(s->p, s->slots[MIX]);
+    return is_identity(s) ? NULL : param_value(s->p, s->params[MIX]);
 }
 
 /* m = 2 softmax(mix). */

@@ -11,15 +11,15 @@
 enum { NORM, FIRST };
 enum { PRE, POST, RES, PARTS };
 enum { WEIGHT, BIAS, SCALE, OF_PART };
-enum { N_SLOTS = (int)FIRST + (int)OF_PART * (int)PARTS };
-_Static_assert((int)N_SLOTS <= RULE_SLOTS && (int)STREAMS_ACTS <= RULE_ACTS &&
+enum { N_PARAMS = (int)FIRST + (int)OF_PART * (int)PARTS };
+_Static_assert((int)N_PARAMS <= RULE_PARAMS && (int)STREAMS_ACTS <= RULE_ACTS &&
                    (int)STREAMS_SCRATCH <= RULE_SCRATCH,
                "the tables of workspace.h and params.h are too small for this rule");
 
-/* The slot of one parameter of a part. */
+/* The row of one parameter of a part. */
 static int slot_of(const struct sublayer *s, int part, int which)
 {
-    return s->slots[FIRST + OF_PART * part + which];
+    return s->params[FIRST + OF_PART * part + which];
 }
 
 static struct streams_params declared(const struct ddl_config *k)
@@ -28,7 +28,7 @@ static struct streams_params declared(const struct ddl_config *k)
     const struct param_init matrix = param_init_matrix(k), zero = param_init_constant(0),
                             one = param_init_constant(1), small = param_init_constant(0.01),
                             near_identity = { INIT_OFF_DIAGONAL, -4 };
-    return (struct streams_params){ .n = N_SLOTS,
+    return (struct streams_params){ .n = N_PARAMS,
                                     .norm = NORM,
                                     .row = {
                                         { "norm.weight", { width }, DDL_GROUP_NORM, one, 0, NULL },
@@ -48,10 +48,10 @@ static ddl_status check(const struct ddl_config *config, struct ddl_error *err)
     return check_one_channel(config, "mhc", err);
 }
 
-static void params(struct param_plan *plan, int *slots)
+static void params(struct param_plan *plan, int *index)
 {
     const struct streams_params of = declared(plan->config);
-    streams_declare(plan, &of, slots);
+    streams_declare(plan, &of, index);
 }
 
 static void layout(const struct layout *l, float **acts)

@@ -4,8 +4,8 @@
 
 const float *read_stream_fwd(const struct sublayer *s, struct history *history)
 {
-    const struct compressor_slots *slots = &s->p->m->params.layer[s->layer].compress;
-    return compress_fwd(s->p, s->stream, slots, history, s->acts->x_in);
+    const struct compressor_params *params = &s->p->m->params.layer[s->layer].compress;
+    return compress_fwd(s->p, s->stream, params, history, s->acts->x_in);
 }
 
 void read_stream_bwd(const struct sublayer *s)

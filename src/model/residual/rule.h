@@ -31,10 +31,10 @@ struct sublayer {
     const struct pass *p;
     struct stream *stream;
     size_t layer;
-    int sub;                                 /* ATTN or MLP                                              */
-    const int *slots;                        /* (RULE_SLOTS) parameters of the rule, as `params` set them  */
-    const struct sublayer_acts *acts;        /* acts->rule: as `layout` set them                         */
-    float *const *scratch;                   /* (RULE_SCRATCH) as `scratch` set them; training only       */
+    int sub;                          /* ATTN or MLP                                              */
+    const int *params;                /* (RULE_PARAMS) rows of the rule, as rule->params set them      */
+    const struct sublayer_acts *acts; /* acts->rule: as `layout` set them                         */
+    float *const *scratch;            /* (RULE_SCRATCH) as `scratch` set them; training only       */
     const struct activation *scratch_factor; /* (RULE_FACTORS) as `scratch_factors` set them       */
     const struct ddl_force *force;           /* what is forced in it; NULL: nothing                      */
     /* Where write_bwd writes df: in the format that F's backward multiplies, or with RULE_SUMS_DF in float32.
@@ -72,8 +72,8 @@ struct residual_rule {
 
     /* DDL_E_USAGE with the key's name unless the rule can be used in this configuration. */
     ddl_status (*check)(const struct ddl_config *config, struct ddl_error *err);
-    /* Declares its parameters in one sublayer (param_plan_add); slots: (RULE_SLOTS), -1 each beforehand. */
-    void (*params)(struct param_plan *plan, int *slots);
+    /* Declares its parameters in one sublayer (param_plan_add); index: (RULE_PARAMS), -1 each beforehand. */
+    void (*params)(struct param_plan *plan, int *index);
     /* Places what one sublayer keeps for backward in addition to f and the saved state: acts (RULE_ACTS).
      * Without training the sublayers of all layers share it. */
     void (*layout)(const struct layout *l, float **acts);

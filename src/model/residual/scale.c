@@ -16,14 +16,14 @@ static ddl_status check(const struct ddl_config *config, struct ddl_error *err)
     return check_one_channel(config, "scale", err);
 }
 
-static void params(struct param_plan *plan, int *slots)
+static void params(struct param_plan *plan, int *index)
 {
     const struct ddl_config *k = plan->config;
     const struct param_row row = { .name = "scale",
                                    .shape = { weights_per_row(k) },
                                    .group = DDL_GROUP_NORM,
                                    .init = param_init_constant((double)k->scale_init) };
-    param_plan_add(plan, &row, &slots[LAMBDA]);
+    param_plan_add(plan, &row, &index[LAMBDA]);
 }
 
 static void write_fwd(const struct sublayer *s, struct operand x_in, struct operand ctx)
@@ -35,7 +35,7 @@ static void write_fwd(const struct sublayer *s, struct operand x_in, struct oper
                                                     .d = p->config->d_model,
                                                     .w = weights_per_row(p->config),
                                                     .f = s->acts->f,
-                                                    .lambda = param_value(p, s->slots[LAMBDA]),
+                                                    .lambda = param_value(p, s->params[LAMBDA]),
                                                     .X = s->stream->X });
 }
 
@@ -47,14 +47,14 @@ static struct operand write_bwd(const struct sublayer *s)
                                                          .d = p->config->d_model,
                                                          .w = weights_per_row(p->config),
                                                          .f = s->acts->f,
-                                                         .lambda = param_value(p, s->slots[LAMBDA]),
+                                                         .lambda = param_value(p, s->params[LAMBDA]),
                                                          .G = s->stream->dX,
                                                          .X = s->stream->X,
                                                          .df = df.value,
                                                          .df16 = df.bf16,
-                                                         .dlambda = param_grad(p, s->slots[LAMBDA]) });
+                                                         .dlambda = param_grad(p, s->params[LAMBDA]) });
     probe_tensor(p, "X", s->stream->X, p->config->d_model);
-    probe_grad(p, s->slots[LAMBDA]);
+    probe_grad(p, s->params[LAMBDA]);
     probe_activation(p, "df", df, p->N, p->config->d_model);
     return operand_of(df);
 }
@@ -73,7 +73,7 @@ static size_t lambda_width(const struct ddl_config *config, size_t layer, int su
 
 static const float *lambda_data(const struct sublayer *s)
 {
-    return param_value(s->p, s->slots[LAMBDA]);
+    return param_value(s->p, s->params[LAMBDA]);
 }
 
 static void lambda_derive(size_t width, const float *lambda, double *figures)

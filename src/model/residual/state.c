@@ -32,7 +32,7 @@ static void embed_channels_fwd(const struct pass *p, const struct stream *stream
                                                       .c = stream->channels,
                                                       .K = p->config->embed_kernel,
                                                       .x = x,
-                                                      .w = param_value(p, p->m->params.slots.embed_conv),
+                                                      .w = param_value(p, p->m->params.model.embed_conv),
                                                       .X = stream->X,
                                                       .ragged = p->ragged,
                                                       .history = history ? history->rows : NULL });
@@ -42,7 +42,7 @@ static void embed_channels_fwd(const struct pass *p, const struct stream *stream
 
 static void embed_channels_bwd(const struct pass *p, const struct stream *stream, float *dx)
 {
-    int conv = p->m->params.slots.embed_conv;
+    int conv = p->m->params.model.embed_conv;
     p->ops->init_state_bwd(p->ctx, &(struct init_state_grad_args){ .B = p->B,
                                                                    .T = p->T,
                                                                    .d = p->config->d_model,
@@ -58,14 +58,14 @@ static void embed_channels_bwd(const struct pass *p, const struct stream *stream
 
 static const float *readout_channels_fwd(const struct pass *p, const struct stream *stream)
 {
-    return compress_fwd(p, stream, &p->m->params.slots.readout, p->cache ? &p->cache->readout : NULL,
+    return compress_fwd(p, stream, &p->m->params.model.readout, p->cache ? &p->cache->readout : NULL,
                         p->ws->x_in);
 }
 
 static void readout_channels_bwd(const struct pass *p, struct stream *stream)
 {
     p->ops->zero(p->ctx, stream->dX, p->N * p->config->d_model * stream->channels * sizeof(float));
-    compress_bwd(p, stream, &p->m->params.slots.readout);
+    compress_bwd(p, stream, &p->m->params.model.readout);
 }
 
 const struct state_form state_channels = {

@@ -21,7 +21,7 @@ struct state_form {
     /* How many states the workspace's X holds, one after the other; NULL: 1. */
     size_t (*states)(const struct ddl_config *config, bool train);
     /* Parameters and activations of the readout, readout.*, numbered by the form; NULL: none. */
-    void (*params)(struct param_plan *plan, int *slots);
+    void (*params)(struct param_plan *plan, int *index);
     void (*layout)(const struct layout *l, float **acts);
     /* The embeddings x (N, d) -> the state, and its gradient -> dx (N, d) =. */
     void (*embed_fwd)(const struct pass *p, const struct stream *stream, const float *x);

@@ -103,10 +103,10 @@ static size_t projected(const struct streams_params *of)
     return sum;
 }
 
-void streams_declare(struct param_plan *plan, const struct streams_params *of, int *slots)
+void streams_declare(struct param_plan *plan, const struct streams_params *of, int *index)
 {
     for (size_t i = 0; i < of->n; i++)
-        param_plan_add(plan, &of->row[i], &slots[i]);
+        param_plan_add(plan, &of->row[i], &index[i]);
 }
 
 void streams_layout(const struct layout *l, const struct streams_params *of, float **acts)
@@ -152,13 +152,13 @@ void streams_fold(const struct sublayer *s, const struct streams_params *of)
         return;
     struct streams_fold_args args = { .d = p->config->d_model,
                                       .n = p->config->streams / projections,
-                                      .norm = param_value(p, s->slots[of->norm]),
+                                      .norm = param_value(p, s->params[of->norm]),
                                       .Wf = s->acts->rule[STREAMS_WF] };
     for (size_t i = 0; i < of->n; i++) {
         if (!is_matrix(of, i))
             continue;
         args.rows[m] = of->row[i].shape[0];
-        args.W[m++] = param_value(p, s->slots[i]);
+        args.W[m++] = param_value(p, s->params[i]);
     }
     p->ops->streams_fold_fwd(p->ctx, &args);
 }
@@ -173,20 +173,20 @@ void streams_fold_bwd(const struct sublayer *s, const struct streams_params *of)
     if (projections) {
         struct streams_fold_grad_args args = { .d = p->config->d_model,
                                                .n = p->config->streams / projections,
-                                               .norm = param_value(p, s->slots[of->norm]),
+                                               .norm = param_value(p, s->params[of->norm]),
                                                .dWf = s->scratch[STREAMS_DWF],
-                                               .dnorm = param_grad(p, s->slots[of->norm]) };
+                                               .dnorm = param_grad(p, s->params[of->norm]) };
         for (size_t i = 0; i < of->n; i++) {
             if (!is_matrix(of, i))
                 continue;
             args.rows[m] = of->row[i].shape[0];
-            args.W[m] = param_value(p, s->slots[i]);
-            args.dW[m++] = param_grad(p, s->slots[i]);
+            args.W[m] = param_value(p, s->params[i]);
+            args.dW[m++] = param_grad(p, s->params[i]);
         }
         p->ops->streams_fold_bwd(p->ctx, &args);
     }
     for (size_t i = 0; i < of->n; i++)
-        probe_grad(p, s->slots[i]);
+        probe_grad(p, s->params[i]);
 }
 
 void streams_probe(const struct sublayer *s, const struct streams_params *of)

@@ -11,13 +11,13 @@ enum { STREAMS_W, STREAMS_T, STREAMS_RSTD, STREAMS_WF, STREAMS_ACTS };
 /* Scratch: the gradients of w, of Wf X, and of Wf. */
 enum { STREAMS_DW, STREAMS_DZ, STREAMS_DWF, STREAMS_SCRATCH };
 
-/* The parameters of a rule in a sublayer: one row per slot. The matrices (DDL_GROUP_MATRIX; at most three,
+/* The parameters of a rule in a sublayer: one row each. The matrices (DDL_GROUP_MATRIX; at most three,
  * with d or n d columns each) project the state, divided by its root mean square and times the norm's weight:
  * by stream, or all streams of a token. Without matrices w does not depend on the state. */
 struct streams_params {
     size_t n;
-    int norm; /* slot of the norm's weight */
-    struct param_row row[RULE_SLOTS];
+    int norm; /* index in `row` of the norm's weight */
+    struct param_row row[RULE_PARAMS];
 };
 
 extern const struct state_form streams_form;
@@ -25,7 +25,7 @@ extern const struct state_form streams_form;
 /* n (n + 2). */
 size_t streams_weights(const struct ddl_config *config);
 /* What the rules' members of these names do with the parameters. */
-void streams_declare(struct param_plan *plan, const struct streams_params *of, int *slots);
+void streams_declare(struct param_plan *plan, const struct streams_params *of, int *index);
 void streams_layout(const struct layout *l, const struct streams_params *of, float **acts);
 void streams_scratch(const struct layout *l, const struct streams_params *of, float **out);
 /* Sums over rows of the gradients of Wf and of the other parameters. */

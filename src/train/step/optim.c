@@ -259,8 +259,8 @@ static void add_squares(struct ddl_optim *optim, bool by_row, double *sum)
     backend->ops->sum_squares(
         backend->ctx, &(struct sum_squares_args){ .parts = trained_parts(optim),
                                                   .x = gradients(optim),
-                                                  .slot = by_row ? optim->lists.row : NULL,
-                                                  .slots = by_row ? ddl_model_n_params(optim->model) : 1,
+                                                  .into = by_row ? optim->lists.row : NULL,
+                                                  .sums = by_row ? ddl_model_n_params(optim->model) : 1,
                                                   .sum = sum });
 }
 
@@ -371,8 +371,8 @@ const char *ddl_optim_corrupted(struct ddl_optim *optim, size_t *row, struct ddl
         struct sum_squares_args args = {
             .parts = { .n = optim->n_parts, .numbers = optim->active, .size = l->active },
             .x = numbers[kind],
-            .slot = l->row,
-            .slots = n,
+            .into = l->row,
+            .sums = n,
             .sum = optim->sums + kind * n
         };
         args.parts.begin = kind == PARAMETER ? l->begin : l->moments;

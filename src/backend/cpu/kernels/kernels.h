@@ -217,7 +217,7 @@ struct parts_args {
     X(elementwise_fwd)   /* rows                                       */                                    \
     X(elementwise_bwd)   /* rows                                       */                                    \
     X(cross_entropy)     /* rows                                       */                                    \
-    X(loss_fold)         /* rows                                       */                                    \
+    X(loss_tile)         /* rows                                       */                                    \
     X(loss_grad)         /* rows                                       */                                    \
     X(rank)              /* rows                                       */                                    \
     X(adamw)             /* numbers                                    */                                    \

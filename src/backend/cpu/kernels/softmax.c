@@ -57,9 +57,9 @@ void DDL_KERNEL(cross_entropy)(const void *args, size_t lo, size_t hi, float *sc
     }
 }
 
-void DDL_KERNEL(loss_fold)(const void *args, size_t lo, size_t hi, float *scratch)
+void DDL_KERNEL(loss_tile)(const void *args, size_t lo, size_t hi, float *scratch)
 {
-    const struct loss_fold_args *a = args;
+    const struct loss_tile_args *a = args;
     (void)scratch;
     for (size_t n = lo; n < hi; n++) {
         const float *z = a->z + n * a->n;
@@ -158,7 +158,7 @@ static size_t seen(size_t first, size_t row, size_t key, size_t span)
 
 /* A row's top and total with n scores more, which become weights; its y so far is scaled to the new top.
  * While all scores are -infinity the weights are 0. */
-static void fold_scores(const struct softmax_args *a, size_t r, float *S, size_t n)
+static void add_scores(const struct softmax_args *a, size_t r, float *S, size_t n)
 {
     float top = largest(n, S), *y = a->y + r * a->y_stride;
     double before = 0;
@@ -183,7 +183,7 @@ void DDL_KERNEL(softmax_fwd)(const void *args, size_t lo, size_t hi, float *scra
         float *S = a->S + r * a->span;
         size_t n = seen(a->first, r, a->key, a->span);
         if (n > 0)
-            fold_scores(a, r, S, n);
+            add_scores(a, r, S, n);
         memset(S + n, 0, (a->span - n) * sizeof *S);
     }
 }

@@ -26,7 +26,7 @@
     K(q8,     dequantize_q8, 256) \
     K(q8,     gather_q8,     256) \
     K(loss,   cross_entropy, 256) \
-    K(loss,   loss_fold,     256) \
+    K(loss,   loss_tile,     256) \
     K(loss,   loss_grad,     256) \
     K(loss,   rank,          256) \
     K(norms,  rmsnorm_fwd,   128) \
@@ -42,7 +42,7 @@
     K(elementwise, bias_bwd, 256) \
     K(optim, sum,            256) \
     K(optim, part_squares,   256) \
-    K(optim, slot_squares,   256) \
+    K(optim, list_squares,   256) \
     K(optim, clip,            32) \
     K(optim, adamw,          256) \
     K(attention, attention_fwd,      256) \

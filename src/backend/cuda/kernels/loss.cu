@@ -97,7 +97,7 @@ KERNEL(cross_entropy, 256, struct cross_entropy_args)
     }
 }
 
-KERNEL(loss_fold, 256, struct loss_fold_args)
+KERNEL(loss_tile, 256, struct loss_tile_args)
 {
     SHARED(float, tops, WARPS);
     SHARED(double, totals, WARPS);

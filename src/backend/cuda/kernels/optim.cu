@@ -1,6 +1,6 @@
 /* Sums in double, the clipping factor, and AdamW. Sums over parts of an array have three stages, each in an
  * order that depends on the sizes alone: blocks of a part, the blocks' sums of each part, the parts of each
- * slot. */
+ * sum. */
 #include "backend/cuda/kernels/kernels.h"
 #include "backend/cuda/kernels/vectors.cuh"
 
@@ -40,8 +40,8 @@ KERNEL(part_squares, 256, struct cuda_part_squares)
 }
 
 /* One block: the sum of each part replaces the first of its blocks' sums, then each thread adds those of a
- * slot. */
-KERNEL(slot_squares, 256, struct cuda_part_squares)
+ * sum. */
+KERNEL(list_squares, 256, struct cuda_part_squares)
 {
     const size_t lane = threadIdx.x % 32;
     for (size_t part = threadIdx.x / 32; part < a.op.parts.n; part += WARPS) {
@@ -53,12 +53,12 @@ KERNEL(slot_squares, 256, struct cuda_part_squares)
             blocks[0] = sum;
     }
     __syncthreads();
-    for (size_t slot = threadIdx.x; slot < a.op.slots; slot += THREADS) {
+    for (size_t into = threadIdx.x; into < a.op.sums; into += THREADS) {
         double sum = 0;
         for (size_t part = 0; part < a.op.parts.n; part++)
-            if (static_cast<size_t>(a.op.slot ? a.op.slot[part] : 0) == slot)
+            if (static_cast<size_t>(a.op.into ? a.op.into[part] : 0) == into)
                 sum += a.partial[part * CUDA_PART_BLOCKS];
-        a.op.sum[slot] = sum;
+        a.op.sum[into] = sum;
     }
 }
 
