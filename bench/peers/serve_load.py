@@ -1,13 +1,14 @@
 """Clients of a server with OpenAI's completions, all at once, in one process:
 
   python3 serve_load.py http://127.0.0.1:8080 [--clients 8] [--requests 64 | --seconds 600] [--tokens 64] [--words 60]
-      [--shared] [--leave 0.1] [--check] [--prompts N] [--pid PID] [--fields '{"temperature": 0}']
+      [--shared] [--leave 0.1] [--check] [--prompts N] [--from N] [--pid PID] [--fields '{"temperature": 0}']
 
 Each client sends one request after the other: a stream of --tokens tokens that continues --words random words (--shared: most
-of them are the same in all prompts). --leave: this share of the requests is ended by the client after some events. --check: equal
-prompts (there are --prompts of them) must have equal texts. --pid: resident memory of this process, after a tenth of the requests and at the end.
-Prints one line of JSON: requests, failures, tokens per second, time to the first token and between tokens (milliseconds: median
-and 99th percentile). The exit status is 1 after a failure. Needs nothing but Python.
+of them are the same in all prompts). --leave: this share of the requests is ended by the client after some events. --check:
+equal prompts (there are --prompts of them) must have equal texts. --from: number of the first prompt. --pid: resident memory of
+this process, after a tenth of the requests and at the end. Prints one line of JSON: requests, failures, tokens per second, time
+to the first token and between tokens (milliseconds: median and 99th percentile). The exit status is 1 after a failure. Needs
+nothing but Python.
 """
 import argparse
 import asyncio
@@ -62,7 +63,7 @@ class Load:
 
     async def request(self, number: int) -> None:
         o, rng = self.options, random.Random(number)
-        prompt = prompt_of(number % o.prompts, o.words, o.shared)
+        prompt = prompt_of(o.first + number % o.prompts, o.words, o.shared)
         fields = {"prompt": prompt, "max_tokens": o.tokens, "stream": True, **json.loads(o.fields)}
         body = json.dumps(fields).encode()
         leave = rng.randrange(1, o.tokens) if rng.random() < o.leave else None
@@ -137,6 +138,7 @@ def main() -> None:
     parser.add_argument("--leave", type=float, default=0)
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--prompts", type=int, default=1 << 30)
+    parser.add_argument("--from", type=int, default=0, dest="first")
     parser.add_argument("--pid", type=int, default=0)
     parser.add_argument("--fields", default='{"temperature": 0, "ignore_end": true}')
     load = Load(parser.parse_args())

@@ -5,11 +5,12 @@ import shutil
 import socket
 import ssl
 import subprocess
+import sys
 import time
 import urllib.request
 
 import pytest
-from conftest import SOURCE
+from conftest import PROGRAM, SOURCE
 
 TEXT = (SOURCE / "docs/serve.md").read_text()
 
@@ -22,6 +23,39 @@ def test_curl(server):
                               text=True)
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout)["choices"][0]["text"]
+
+
+def test_a_socket_opened_by_systemd(run, tmp_path):
+    """As systemd passes it: descriptor 3, for the process LISTEN_PID. The request that was waiting is answered."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        waiting = socket.create_connection(("127.0.0.1", port))
+        waiting.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        with (tmp_path / "log").open("w") as log:
+            start = ("import os, sys; os.dup2(int(sys.argv[1]), 3); os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS='1');"
+                     "os.execv(sys.argv[2], sys.argv[2:])")
+            process = subprocess.Popen([sys.executable, "-c", start, str(listener.fileno()), PROGRAM, "serve", f"run={run}",
+                                        "--user", "root"], pass_fds=[listener.fileno()], stdout=log, stderr=log)
+    try:
+        waiting.settimeout(60)
+        assert b"200 OK" in waiting.recv(100)
+    finally:
+        process.terminate()
+        assert process.wait(timeout=60) == 0, (tmp_path / "log").read_text()
+    assert f"listening at http://127.0.0.1:{port}\n" in (tmp_path / "log").read_text()
+
+
+def test_the_unit_file(tmp_path):
+    if not shutil.which("systemd-analyze"):
+        pytest.skip("no systemd-analyze")
+    unit = re.search(r"```ini\n(.*?)```", TEXT, re.S)[1].replace("/usr/bin/ddl", PROGRAM)
+    (tmp_path / "ddl.service").write_text(unit)
+    (tmp_path / "ddl.socket").write_text("[Socket]\nListenStream=127.0.0.1:8080\n[Install]\nWantedBy=sockets.target\n")
+    done = subprocess.run(["systemd-analyze", "verify", "--man=no", tmp_path / "ddl.service", tmp_path / "ddl.socket"],
+                          capture_output=True, text=True)
+    assert "ddl." not in done.stderr, done.stderr
 
 
 def find_nginx(folder):
