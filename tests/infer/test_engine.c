@@ -15,26 +15,6 @@ enum { CONTEXT = 160, SLOTS = 9, NEIGHBORS = 32, PROMPT = 100, NEW = 20 };
 static const char *const presets[] = { "baseline", "ddl-1", "ddl-tc-ec", "ddl-cc-ec", "mhc" };
 enum { PRESETS = sizeof presets / sizeof *presets, PRECISIONS = 3 };
 
-static ddl_tokenizer *tokenizer;
-static ddl_backend *backend;
-
-static int set_up(void **state)
-{
-    (void)state;
-    struct ddl_error err;
-    assert_ok(ddl_backend_create(&backend, "cpu", 2, &err), err);
-    tokenizer = tiny_tokenizer();
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    ddl_tokenizer_free(tokenizer);
-    ddl_backend_free(backend);
-    return 0;
-}
-
 static ddl_model *model_of(const char *preset, enum ddl_precision precision)
 {
     struct ddl_config config = small_config(preset);
@@ -42,7 +22,7 @@ static ddl_model *model_of(const char *preset, enum ddl_precision precision)
     ddl_model *model;
     config.vocab_size = TINY_VOCAB;
     config.block_size = CONTEXT;
-    assert_ok(ddl_model_create_for_inference(&model, &config, precision, backend, &err), err);
+    assert_ok(ddl_model_create_for_inference(&model, &config, precision, shared_backend, &err), err);
     assert_ok(ddl_model_init(model, 5, &err), err);
     return model;
 }
@@ -52,14 +32,14 @@ static ddl_engine *engine_of(ddl_model *model, size_t slots, size_t cached)
     ddl_engine *engine;
     struct ddl_error err;
     const struct ddl_engine_options options = { .slots = slots, .cached = cached, .tokens = CONTEXT };
-    assert_ok(ddl_engine_create(&engine, model, tokenizer, &options, &err), err);
+    assert_ok(ddl_engine_create(&engine, model, shared_tokenizer, &options, &err), err);
     return engine;
 }
 
 /* n tokens of text `text`: texts from 100 on share their first `shared` tokens. */
 static void fill(int32_t *tokens, uint64_t text, size_t n, size_t shared)
 {
-    size_t V = ddl_tokenizer_vocab_size(tokenizer);
+    size_t V = ddl_tokenizer_vocab_size(shared_tokenizer);
     for (size_t t = 0; t < n; t++)
         tokens[t] = (int32_t)ddl_rng_below(t < shared ? 100 : text, t, V);
 }
@@ -259,7 +239,7 @@ static void rows_change_nothing(void **state)
         ddl_engine *engine;
         ddl_generation *of[3];
         const struct ddl_engine_options options = { .slots = 3, .tokens = CONTEXT, .rows = rows[k] };
-        assert_ok(ddl_engine_create(&engine, model, tokenizer, &options, &err), err);
+        assert_ok(ddl_engine_create(&engine, model, shared_tokenizer, &options, &err), err);
         for (size_t i = 0; i < 3; i++)
             of[i] = add(engine, 20 + i, 3 + 40 * i, 0, &sampling);
         run(engine);
@@ -463,16 +443,16 @@ static void refusals(void **state)
     struct ddl_engine_request request = { tokens, 3, &sampling, NULL, NULL };
     ddl_generation *generation;
     struct ddl_error err;
-    assert_int_equal(ddl_engine_create(&none, model, tokenizer,
+    assert_int_equal(ddl_engine_create(&none, model, shared_tokenizer,
                                        &(struct ddl_engine_options){ .slots = 0, .tokens = 9 }, &err),
                      DDL_E_USAGE);
     assert_null(none);
-    assert_int_equal(ddl_engine_create(&none, model, tokenizer,
+    assert_int_equal(ddl_engine_create(&none, model, shared_tokenizer,
                                        &(struct ddl_engine_options){ .slots = 1, .tokens = CONTEXT + 1 },
                                        &err),
                      DDL_E_USAGE);
     const struct ddl_engine_options many = { .slots = 2, .cached = SIZE_MAX, .tokens = CONTEXT };
-    assert_int_equal(ddl_engine_create(&none, model, tokenizer, &many, &err), DDL_E_USAGE);
+    assert_int_equal(ddl_engine_create(&none, model, shared_tokenizer, &many, &err), DDL_E_USAGE);
     assert_says(&err, "engine: slots and cached: expected at most ");
     assert_true(ddl_engine_bytes(ddl_model_config(model), DDL_PRECISION_F32, &many, NULL) == SIZE_MAX);
     engine = engine_of(model, 1, 1);
@@ -500,5 +480,5 @@ int main(void)
         cmocka_unit_test(rows_change_nothing),      cmocka_unit_test(the_oldest_slot_is_replaced),
         cmocka_unit_test(text_is_received),         cmocka_unit_test(refusals),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, share_cpu, unshare);
 }

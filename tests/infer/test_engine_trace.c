@@ -17,26 +17,6 @@ enum { CONTEXT = 96, PROMPT = 70, NEW = 8, MOST_NUMBERS = 4 };
 static const char *const presets[] = { "baseline", "ddl-1", "ddl-cc-ec", "mhc", "laurel" };
 enum { PRESETS = sizeof presets / sizeof *presets };
 
-static ddl_tokenizer *tokenizer;
-static ddl_backend *backend;
-
-static int set_up(void **state)
-{
-    (void)state;
-    struct ddl_error err;
-    assert_ok(ddl_backend_create(&backend, "cpu", 2, &err), err);
-    tokenizer = tiny_tokenizer();
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    ddl_tokenizer_free(tokenizer);
-    ddl_backend_free(backend);
-    return 0;
-}
-
 static ddl_model *model_of(const char *preset)
 {
     struct ddl_config config = small_config(preset);
@@ -44,7 +24,7 @@ static ddl_model *model_of(const char *preset)
     ddl_model *model;
     config.vocab_size = TINY_VOCAB;
     config.block_size = CONTEXT;
-    assert_ok(ddl_model_create_for_inference(&model, &config, DDL_PRECISION_F32, backend, &err), err);
+    assert_ok(ddl_model_create_for_inference(&model, &config, DDL_PRECISION_F32, shared_backend, &err), err);
     assert_ok(ddl_model_init(model, 5, &err), err);
     return model;
 }
@@ -103,7 +83,7 @@ static ddl_generation *add(ddl_engine *engine, uint64_t text, size_t n, struct t
     ddl_generation *generation;
     sampling.max_tokens = NEW, sampling.temperature = 0, sampling.ignore_end = true, sampling.sequence = 9;
     for (size_t t = 0; t < n; t++)
-        tokens[t] = (int32_t)ddl_rng_below(text, t, ddl_tokenizer_vocab_size(tokenizer));
+        tokens[t] = (int32_t)ddl_rng_below(text, t, ddl_tokenizer_vocab_size(shared_tokenizer));
     const struct ddl_engine_request request = { .prompt = tokens,
                                                 .n_prompt = n,
                                                 .sampling = &sampling,
@@ -119,7 +99,7 @@ static ddl_engine *engine_of(ddl_model *model, size_t slots)
     ddl_engine *engine;
     struct ddl_error err;
     const struct ddl_engine_options options = { .slots = slots, .cached = 2, .tokens = CONTEXT, .rows = 24 };
-    assert_ok(ddl_engine_create(&engine, model, tokenizer, &options, &err), err);
+    assert_ok(ddl_engine_create(&engine, model, shared_tokenizer, &options, &err), err);
     return engine;
 }
 
@@ -203,7 +183,7 @@ static void traces_are_the_passes(void **state)
         alone(model, 1, seen, tokens + PROMPT);
         assert_memory_equal(tokens + PROMPT, plain, sizeof plain);
         for (size_t t = 0; t < PROMPT; t++)
-            tokens[t] = (int32_t)ddl_rng_below(1, t, ddl_tokenizer_vocab_size(tokenizer));
+            tokens[t] = (int32_t)ddl_rng_below(1, t, ddl_tokenizer_vocab_size(shared_tokenizer));
 
         ddl_engine *engine = engine_of(model, 3);
         ddl_generation *earlier = add(engine, 1, PROMPT, NULL, NULL); /* whose tokens are not reused */
@@ -310,5 +290,5 @@ int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(traces_are_the_passes),
                                         cmocka_unit_test(forces_are_of_one_request) };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, share_cpu, unshare);
 }

@@ -5,9 +5,6 @@
 
 #include <math.h>
 
-static ddl_backend *backend;
-static ddl_tokenizer *tokenizer;
-
 enum { MAX_TEXT = 4096 };
 struct heard {
     char text[4][MAX_TEXT];
@@ -23,30 +20,13 @@ static int hear(void *user, size_t sequence, const char *text, size_t size)
     return ++h->calls == h->stop_after;
 }
 
-static int set_up(void **state)
-{
-    (void)state;
-    struct ddl_error err;
-    assert_ok(ddl_backend_create(&backend, "ref", 0, &err), err);
-    tokenizer = tiny_tokenizer();
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    ddl_tokenizer_free(tokenizer);
-    ddl_backend_free(backend);
-    return 0;
-}
-
 static ddl_status generate(ddl_model *model, const struct ddl_generate_config *config, const char *prompt,
                            struct heard *h, struct ddl_generate_result *results, struct ddl_error *err)
 {
     size_t stop_after = h->stop_after;
     *h = (struct heard){ .stop_after = stop_after };
     const struct ddl_generate_request request = { .model = model,
-                                                  .tokenizer = tokenizer,
+                                                  .tokenizer = shared_tokenizer,
                                                   .config = config,
                                                   .prompt = prompt,
                                                   .size = strlen(prompt),
@@ -62,8 +42,8 @@ static void greedy_by_hand(ddl_model *model, const char *prompt, size_t n, char 
     struct ddl_ids ids = { 0 };
     struct ddl_decode_stream stream = { 0 };
     static float logits[TINY_VOCAB];
-    size_t used = 0, V = ddl_tokenizer_vocab_size(tokenizer);
-    assert_ok(ddl_tokenizer_encode(tokenizer, prompt, strlen(prompt), false, &ids, &err), err);
+    size_t used = 0, V = ddl_tokenizer_vocab_size(shared_tokenizer);
+    assert_ok(ddl_tokenizer_encode(shared_tokenizer, prompt, strlen(prompt), false, &ids, &err), err);
     int32_t all[32];
     size_t length = ids.n;
     memcpy(all, ids.ids, length * sizeof *all);
@@ -79,10 +59,10 @@ static void greedy_by_hand(ddl_model *model, const char *prompt, size_t n, char 
         size_t best = 0;
         for (size_t v = 1; v < V; v++)
             best = logits[v] > logits[best] ? v : best;
-        if ((int32_t)best == ddl_tokenizer_end_of_text(tokenizer))
+        if ((int32_t)best == ddl_tokenizer_end_of_text(shared_tokenizer))
             break;
         all[length++] = (int32_t)best;
-        used += ddl_decode_push(&stream, tokenizer, (int32_t)best, out + used, MAX_TEXT - used);
+        used += ddl_decode_push(&stream, shared_tokenizer, (int32_t)best, out + used, MAX_TEXT - used);
     }
     used += ddl_decode_flush(&stream, out + used, MAX_TEXT - used);
     out[used] = '\0';
@@ -93,7 +73,7 @@ static void greedy_is_the_full_forward(void **state)
     (void)state;
     static const char *const presets[] = { "baseline", "ddl-1", "ddl-tc-ec", "ddl-cc-ec" };
     for (size_t i = 0; i < 4; i++) {
-        ddl_model *model = tiny_model(presets[i], TINY_VOCAB, 7 + i, backend);
+        ddl_model *model = tiny_model(presets[i], TINY_VOCAB, 7 + i, shared_backend);
         struct ddl_generate_config config = ddl_generate_defaults();
         struct heard h = { 0 };
         struct ddl_error err;
@@ -115,7 +95,7 @@ static void greedy_is_the_full_forward(void **state)
 static void chance_is_a_function_of_the_seed(void **state)
 {
     (void)state;
-    ddl_model *model = tiny_model("ddl-cc", TINY_VOCAB, 7, backend);
+    ddl_model *model = tiny_model("ddl-cc", TINY_VOCAB, 7, shared_backend);
     struct ddl_generate_config config = ddl_generate_defaults();
     struct heard a = { 0 }, b = { 0 };
     struct ddl_error err;
@@ -138,7 +118,7 @@ static void chance_is_a_function_of_the_seed(void **state)
 static void ends(void **state)
 {
     (void)state;
-    ddl_model *model = tiny_model("baseline", TINY_VOCAB, 7, backend);
+    ddl_model *model = tiny_model("baseline", TINY_VOCAB, 7, shared_backend);
     struct ddl_generate_config config = ddl_generate_defaults();
     struct ddl_generate_result r[2];
     struct heard h = { 0 };
@@ -176,9 +156,9 @@ static void ends(void **state)
 static void the_end_of_text_ends(void **state)
 {
     (void)state;
-    ddl_model *model = tiny_model("baseline", TINY_VOCAB, 7, backend);
+    ddl_model *model = tiny_model("baseline", TINY_VOCAB, 7, shared_backend);
     size_t d = 21, count = ddl_model_param(model, 0)->count;
-    int32_t end = ddl_tokenizer_end_of_text(tokenizer);
+    int32_t end = ddl_tokenizer_end_of_text(shared_tokenizer);
     float *wte = calloc(count, sizeof *wte);
     assert_non_null(wte);
     assert_string_equal(ddl_model_param(model, 0)->name, "transformer.wte.weight");
@@ -208,8 +188,8 @@ static void the_end_of_text_ends(void **state)
 static void refusals(void **state)
 {
     (void)state;
-    ddl_model *model = tiny_model("baseline", TINY_VOCAB, 7, backend);
-    ddl_model *narrow = tiny_model("baseline", 100, 7, backend);
+    ddl_model *model = tiny_model("baseline", TINY_VOCAB, 7, shared_backend);
+    ddl_model *narrow = tiny_model("baseline", 100, 7, shared_backend);
     struct ddl_generate_config config = ddl_generate_defaults();
     struct heard h = { 0 };
     struct ddl_error err;
@@ -259,14 +239,14 @@ static void greedy_with(ddl_model *model, struct ddl_sampling sampling, const ch
 static void biases_and_stop_ids(void **state)
 {
     (void)state;
-    ddl_model *model = tiny_model("ddl-1", TINY_VOCAB, 7, backend);
+    ddl_model *model = tiny_model("ddl-1", TINY_VOCAB, 7, shared_backend);
     struct ddl_sampling sampling = ddl_sampling_defaults();
     struct ddl_generate_result r;
     struct heard h = { 0 };
     struct ddl_ids ids = { 0 };
     struct ddl_error err;
     sampling.max_tokens = 6;
-    assert_ok(ddl_tokenizer_encode(tokenizer, "x", 1, false, &ids, &err), err);
+    assert_ok(ddl_tokenizer_encode(shared_tokenizer, "x", 1, false, &ids, &err), err);
     struct ddl_logit_bias always = { ids.ids[0], 1000 }, never = { ids.ids[0], -INFINITY };
     sampling.bias = &always;
     sampling.n_bias = 1;
@@ -301,14 +281,14 @@ static void biases_and_stop_ids(void **state)
 static void repeated_tokens_are_penalized(void **state)
 {
     (void)state;
-    ddl_model *model = tiny_model("baseline", TINY_VOCAB, 7, backend);
+    ddl_model *model = tiny_model("baseline", TINY_VOCAB, 7, shared_backend);
     struct ddl_logit_bias favored[3];
     struct ddl_sampling sampling = ddl_sampling_defaults();
     struct ddl_generate_result r;
     struct heard h = { 0 };
     struct ddl_ids ids = { 0 };
     struct ddl_error err;
-    assert_ok(ddl_tokenizer_encode(tokenizer, "xyz", 3, false, &ids, &err), err);
+    assert_ok(ddl_tokenizer_encode(shared_tokenizer, "xyz", 3, false, &ids, &err), err);
     assert_int_equal(ids.n, 3);
     for (size_t i = 0; i < 3; i++)
         favored[i] = (struct ddl_logit_bias){ ids.ids[i], 50 };
@@ -369,5 +349,5 @@ int main(void)
         cmocka_unit_test(repeated_tokens_are_penalized),
         cmocka_unit_test(sampling_is_checked),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, share_ref, unshare);
 }

@@ -238,55 +238,14 @@ static const char *stripped(const char *name, const char *const *keys)
     return scratch_path("release");
 }
 
-static const char *const ours[] = { "model_type",
-                                    "ddl_residual",
-                                    "ddl_residual_by_layer",
-                                    "ddl_map",
-                                    "ddl_k_rank",
-                                    "ddl_update",
-                                    "ddl_v_input",
-                                    "ddl_compress",
-                                    "ddl_embed",
-                                    "ddl_per_feature",
-                                    "ddl_scale_init",
-                                    "ddl_highway_init",
-                                    "ddl_steps",
-                                    "dense_average",
-                                    "dense_period",
-                                    "dense_dilation",
-                                    "ddl_streams",
-                                    "ddl_hyper_dynamic",
-                                    "ddl_sinkhorn_iterations",
-                                    "ddl_laurel_rank",
-                                    "value_residual",
-                                    "ddl_f_norm",
-                                    "ddl_beta_max",
-                                    "ddl_attnres_block",
-                                    NULL };
+#define OWN_KEYS                                                                                             \
+    "model_type", "ddl_residual", "ddl_map", "ddl_k_rank", "ddl_update", "ddl_v_input", "ddl_compress",      \
+        "ddl_embed", "ddl_per_feature", "ddl_scale_init", "ddl_highway_init", "ddl_steps", "dense_average",  \
+        "dense_period", "dense_dilation", "ddl_streams", "ddl_hyper_dynamic", "ddl_sinkhorn_iterations",     \
+        "ddl_laurel_rank", "value_residual", "ddl_f_norm", "ddl_beta_max", "ddl_attnres_block"
+static const char *const ours[] = { OWN_KEYS, "ddl_residual_by_layer", NULL };
 static const char *const all_that_shapes_tell[] = {
-    "model_type",
-    "ddl_residual",
-    "ddl_map",
-    "ddl_k_rank",
-    "ddl_update",
-    "ddl_v_input",
-    "ddl_compress",
-    "ddl_embed",
-    "ddl_per_feature",
-    "ddl_scale_init",
-    "ddl_highway_init",
-    "ddl_steps",
-    "dense_average",
-    "dense_period",
-    "dense_dilation",
-    "ddl_streams",
-    "ddl_hyper_dynamic",
-    "ddl_sinkhorn_iterations",
-    "ddl_laurel_rank",
-    "value_residual",
-    "ddl_f_norm",
-    "ddl_beta_max",
-    "ddl_attnres_block",
+    OWN_KEYS,
     "ddl_residual_by_layer",
     "ddl_value_channels",
     "use_qk_rmsnorm",

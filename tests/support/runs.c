@@ -43,6 +43,37 @@ ddl_tokenizer *tiny_tokenizer(void)
     return tokenizer;
 }
 
+ddl_tokenizer *shared_tokenizer;
+ddl_backend *shared_backend;
+
+static int share(const char *name, size_t threads)
+{
+    struct ddl_error err;
+    assert_ok(ddl_backend_create(&shared_backend, name, threads, &err), err);
+    shared_tokenizer = tiny_tokenizer();
+    return 0;
+}
+
+int share_cpu(void **state)
+{
+    (void)state;
+    return share("cpu", 2);
+}
+
+int share_ref(void **state)
+{
+    (void)state;
+    return share("ref", 0);
+}
+
+int unshare(void **state)
+{
+    (void)state;
+    ddl_tokenizer_free(shared_tokenizer);
+    ddl_backend_free(shared_backend);
+    return 0;
+}
+
 const char *tiny_folder(const char *name, const char *preset)
 {
     struct ddl_error err;

@@ -16,6 +16,13 @@ ddl_model *tiny_model(const char *preset, size_t vocab_size, uint64_t seed, ddl_
 enum { TINY_VOCAB = 300 };
 /* A tokenizer of TINY_VOCAB tokens or a few less, learnt from a text of the repository. */
 ddl_tokenizer *tiny_tokenizer(void);
+/* What the tests of a group share, from its setup function to its teardown: that tokenizer, and the backend
+ * cpu with two threads, or ref. */
+extern ddl_tokenizer *shared_tokenizer;
+extern ddl_backend *shared_backend;
+int share_cpu(void **state);
+int share_ref(void **state);
+int unshare(void **state);
 /* A model folder of the scratch folder with that tokenizer; returns its path. */
 const char *tiny_folder(const char *name, const char *preset);
 

@@ -13,7 +13,7 @@
 #include <math.h>
 
 /* Rotates queries (part 0 of the fused projection) or keys (part 1). */
-static void rotate(const struct pass *p, struct activation qkv, int part, int slot, struct activation y)
+static void rotate(const struct pass *p, struct activation qkv, int part, int param, struct activation y)
 {
     const struct ddl_config *k = p->config;
     size_t a = k->n_heads * k->head_dim;
@@ -30,13 +30,13 @@ static void rotate(const struct pass *p, struct activation qkv, int part, int sl
                                                   .x = x.value,
                                                   .x16 = x.bf16,
                                                   .x_stride = 3 * a,
-                                                  .w = param_value(p, slot),
+                                                  .w = param_value(p, param),
                                                   .y = y.value,
                                                   .y16 = y.bf16,
                                                   .y_stride = a });
 }
 
-static void rotate_bwd(const struct pass *p, struct activation qkv, int part, int slot,
+static void rotate_bwd(const struct pass *p, struct activation qkv, int part, int param,
                        struct activation dqkv)
 {
     const struct ddl_config *k = p->config;
@@ -54,14 +54,14 @@ static void rotate_bwd(const struct pass *p, struct activation qkv, int part, in
                                                        .x = x.value,
                                                        .x16 = x.bf16,
                                                        .x_stride = 3 * a,
-                                                       .w = param_value(p, slot),
+                                                       .w = param_value(p, param),
                                                        .dy = dx.value,
                                                        .dy16 = dx.bf16,
                                                        .dy_stride = 3 * a,
                                                        .dx = dx.value,
                                                        .dx16 = dx.bf16,
                                                        .dx_stride = 3 * a,
-                                                       .dw = param_grad(p, slot) });
+                                                       .dw = param_grad(p, param) });
 }
 
 /* Writes this pass's keys or values, rows src_stride apart, to their slots: `to`, or in bfloat16 to16. */
@@ -124,7 +124,7 @@ static struct values values_fwd(const struct pass *p, size_t layer)
 static void values_bwd(const struct pass *p, size_t layer, struct activation dqkv)
 {
     const struct ddl_workspace *ws = p->ws;
-    int slot = p->m->params.layer[layer].v_mix;
+    int mix = p->m->params.layer[layer].v_mix;
     size_t a = p->config->n_heads * p->config->head_dim;
     struct activation dv = activation_from(dqkv, 2 * a), v = activation_from(ws->layer[layer].qkv, 2 * a);
     if (layer == 0 && ws->dv0)
@@ -137,7 +137,7 @@ static void values_bwd(const struct pass *p, size_t layer, struct activation dqk
                                                                   .y = dv.value,
                                                                   .y16 = dv.bf16,
                                                                   .y_stride = 3 * a });
-    if (slot < 0)
+    if (mix < 0)
         return;
     p->ops->mix_values_bwd(p->ctx,
                            &(struct mix_values_grad_args){ .N = p->N,
@@ -147,14 +147,14 @@ static void values_bwd(const struct pass *p, size_t layer, struct activation dqk
                                                            .v_stride = 3 * a,
                                                            .first = ws->v0.value,
                                                            .first16 = ws->v0.bf16,
-                                                           .mix = param_value(p, slot),
+                                                           .mix = param_value(p, mix),
                                                            .dv = dv.value,
                                                            .dv16 = dv.bf16,
                                                            .dv_stride = 3 * a,
                                                            .accumulate = layer + 1 < p->config->n_layers,
                                                            .dfirst = ws->dv0,
-                                                           .dmix = param_grad(p, slot) });
-    probe_grad(p, slot);
+                                                           .dmix = param_grad(p, mix) });
+    probe_grad(p, mix);
     probe_tensor(p, "dv0", ws->dv0, a);
 }
 
