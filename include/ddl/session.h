@@ -48,6 +48,8 @@ struct ddl_session_options {
                                  convolutions read are kept; 0: at its end only. Models without causal
                                  convolutions can be cut anywhere                                */
     enum ddl_cache_form form; /* of keys and values                                              */
+    bool filled;              /* all memory is written when it is allocated, so that no pass waits for the
+                                 system to provide it                                            */
     /* Called during prefills, several times in each pass, with the number of tokens in earlier passes of the
      * call and in all of them. A nonzero return value ends the call with DDL_E_INTERRUPTED. NULL: none. */
     ddl_progress_fn *progress;

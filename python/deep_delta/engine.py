@@ -67,7 +67,8 @@ class SessionOptions(c.Structure):
     """struct ddl_session_options"""
 
     _fields_ = [("slots", c.c_size_t), ("tokens", c.c_size_t), ("rows", c.c_size_t), ("exact", c.c_bool),
-                ("mark_every", c.c_size_t), ("form", c.c_int), ("progress", c.c_void_p), ("user", c.c_void_p)]
+                ("mark_every", c.c_size_t), ("form", c.c_int), ("filled", c.c_bool),
+                ("progress", c.c_void_p), ("user", c.c_void_p)]
 
 
 class SessionInput(c.Structure):

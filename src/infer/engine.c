@@ -66,6 +66,7 @@ static struct ddl_session_options session_options(const struct ddl_engine_option
                                          .rows = o->rows,
                                          .exact = true,
                                          .mark_every = MARK_EVERY,
+                                         .filled = true,
                                          .form = o->form };
 }
 

@@ -105,6 +105,10 @@ static ddl_status allocate(struct ddl_session *s, struct ddl_error *err)
         status = ddl_cache_create(&s->cache, s->model, &cache, err);
     if (status)
         return status;
+    if (o->filled) {
+        ddl_workspace_fill(s->ws);
+        ddl_cache_fill(s->cache);
+    }
     s->slot = calloc(o->slots, sizeof *s->slot);
     s->tokens = calloc(o->rows, sizeof *s->tokens);
     s->sequences = calloc(o->rows, sizeof *s->sequences);

@@ -125,7 +125,7 @@ static ddl_status make(struct ddl_cache *cache, struct ddl_error *err)
     cache->host = bytes == SIZE_MAX ? NULL : ddl_mem_zalloc(DDL_SCORES * o->rows * sizeof *cache->host);
     if (cache->layer && cache->host &&
         ddl_uploads_init(&cache->uploads, backend, (count_integers(o) + o->rows) * sizeof(int32_t)))
-        cache->memory = backend->ops->alloc(backend->ctx, bytes);
+        cache->memory = backend->ops->alloc(backend->ctx, cache->bytes = bytes);
     if (!cache->memory)
         return ddl_error_set(err, DDL_E_MEMORY, "cache: out of memory for %zu sequences of %zu tokens",
                              o->slots, o->tokens);
@@ -168,6 +168,13 @@ void ddl_cache_free(ddl_cache *cache)
     free(cache->layer);
     ddl_mem_free(cache->host);
     ddl_mem_free(cache);
+}
+
+void ddl_cache_fill(ddl_cache *cache)
+{
+    const struct ddl_backend *backend = cache->model->backend;
+    backend->ops->fill(backend->ctx,
+                       &(struct fill_args){ .n = cache->bytes / sizeof(float), .x = cache->memory });
 }
 
 static void copy_floats(const struct ddl_backend *backend, const float *src, float *dst, size_t n)

@@ -20,6 +20,7 @@ struct ddl_cache {
     const struct ddl_model *model;
     struct ddl_cache_options options;
     size_t slot_stride; /* numbers from slot to slot of keys, and of values; even */
+    size_t bytes;       /* of `memory` */
     void *memory;       /* of the backend; everything below is carved from it, but for `layer` and `host` */
     struct rope rope;   /* (options.tokens) positions */
     /* The arrays of every pass, each with its largest size, so that the ops of two passes with the same

@@ -21,6 +21,10 @@ size_t ddl_cache_bytes(const struct ddl_config *config, const struct ddl_cache_o
 ddl_status ddl_cache_create(ddl_cache **out, const ddl_model *model, const struct ddl_cache_options *options,
                             struct ddl_error *err);
 void ddl_cache_free(ddl_cache *cache); /* NULL is allowed */
+/* Write all memory of a new cache and of a new workspace, so that no pass waits for the system to provide it.
+ */
+void ddl_cache_fill(ddl_cache *cache);
+void ddl_workspace_fill(ddl_workspace *ws);
 
 /* Sequence of a pass: `rows` tokens after the `past` ones of its slot. Convolutions read history `from` and
  * write history `to`, which may be the same. */

@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "model/observe/force.h"
 #include "model/params/precision.h"
+#include "model/pass/decode.h"
 #include "model/pass/measure.h"
 #include "model/residual/table.h"
 
@@ -57,9 +58,16 @@ ddl_status ddl_workspace_create(ddl_workspace **out, const ddl_model *model,
         ddl_workspace_free(ws);
         return status;
     }
+    ws->bytes = arena.used;
     workspace_place(ws, &(struct ddl_arena){ .base = ws->memory }, k);
     *out = ws;
     return DDL_OK;
+}
+
+void ddl_workspace_fill(ddl_workspace *ws)
+{
+    const struct ddl_backend *backend = ws->model->backend;
+    backend->ops->fill(backend->ctx, &(struct fill_args){ .n = ws->bytes / sizeof(float), .x = ws->memory });
 }
 
 void ddl_workspace_free(ddl_workspace *ws)

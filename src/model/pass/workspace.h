@@ -49,6 +49,7 @@ struct ddl_workspace {
     size_t logit_numbers;      /* capacity of `logits` */
     size_t trace_rows;         /* N of the last pass; 0 before the first */
     struct rope rope;          /* of options.tokens positions */
+    size_t bytes;              /* of `memory` */
     void *memory;              /* of the backend; everything below is carved from it */
     int32_t *tokens, *targets; /* (N) */
     float *grad_scale;         /* (1) of the loss's gradient */
