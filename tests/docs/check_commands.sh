@@ -46,6 +46,7 @@ python3 -m deep_delta.lm_eval|needs lm_eval, from PyPI
 hf download|downloads 30 GB
 sh bench/against_torch.sh|needs PyTorch and an idle machine
 sh bench/against_llama.sh|needs llama-cpp-python and an idle machine
+sh bench/against_llama_server.sh|needs llama.cpp and an idle machine
 sh bench/against_lm_eval.sh|needs PyTorch, lm_eval and an idle machine
 ROWS
 }
