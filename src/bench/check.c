@@ -19,8 +19,8 @@
 
 enum { B = 2, T = 20, LAYERS = 2 };
 
-/* Relative limits without bfloat16: those of `ddl verify` for gradients and decoding (src/verify/internal.h), and
- * of a loss whose terms are each off by the logits' limit. */
+/* Relative limits without bfloat16: those of `ddl verify` for gradients and decoding (src/verify/internal.h),
+ * and of a loss whose terms are each off by the logits' limit. */
 static const double gradient_limit = 1e-4, loss_limit = 1e-5, logit_limit = 1e-5;
 
 static const char its_size[] = "its size", refs_error[] = "the error of ref in bfloat16";
