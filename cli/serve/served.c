@@ -13,13 +13,9 @@ enum { SILENCE = 10 };
 
 /* ---- creation ---- */
 
-ddl_status served_open(struct served *s, const char *name, const struct folder_request *request,
-                       const struct served_options *options, struct ddl_error *err)
+static ddl_status load(struct served *s, const struct folder_request *request, struct ddl_error *err)
 {
-    snprintf(s->name, sizeof s->name, "%s", name);
-    s->options = *options;
-    pthread_mutex_init(&s->lock, NULL);
-    pthread_cond_init(&s->changed, NULL);
+    const struct served_options *options = &s->options;
     ddl_status status = folder_open(&s->folder, request, err);
     if (!status)
         status = chat_template_load(&s->chat, s->folder.found.path, err);
@@ -28,7 +24,7 @@ ddl_status served_open(struct served *s, const char *name, const struct folder_r
     size_t context = ddl_model_config(s->folder.model)->block_size;
     if (options->context > context)
         return ddl_error_set(err, DDL_E_USAGE,
-                             "--context: %s: expected at most the model's context, %zu, found %zu", name,
+                             "--context: %s: expected at most the model's context, %zu, found %zu", s->name,
                              context, options->context);
     s->options.context = options->context ? options->context : context;
     s->engine_options = (struct ddl_engine_options){ .slots = options->slots,
@@ -36,6 +32,38 @@ ddl_status served_open(struct served *s, const char *name, const struct folder_r
                                                      .tokens = s->options.context,
                                                      .form = (enum ddl_cache_form)options->form };
     return ddl_engine_create(&s->engine, s->folder.model, s->folder.tokenizer, &s->engine_options, err);
+}
+
+struct loading {
+    struct served *served;
+    const struct folder_request *request;
+    struct ddl_error *err;
+    ddl_status status;
+};
+
+static void *load_in_thread(void *user)
+{
+    struct loading *l = user;
+    l->status = load(l->served, l->request, l->err);
+    return NULL;
+}
+
+/* Loads in a thread of its own, with which its OpenMP threads end. They would be idle, but libgomp counts
+ * them: with those of the engine they are more than the cores, and then its threads sleep after each loop
+ * instead of waiting for the next. */
+ddl_status served_open(struct served *s, const char *name, const struct folder_request *request,
+                       const struct served_options *options, struct ddl_error *err)
+{
+    struct loading loading = { .served = s, .request = request, .err = err };
+    pthread_t thread;
+    snprintf(s->name, sizeof s->name, "%s", name);
+    s->options = *options;
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->changed, NULL);
+    if (pthread_create(&thread, NULL, load_in_thread, &loading))
+        return ddl_error_set(err, DDL_E_MEMORY, "%s: no thread to load the model", name);
+    pthread_join(thread, NULL);
+    return loading.status;
 }
 
 void served_close(struct served *s)
