@@ -1,6 +1,8 @@
 #define _GNU_SOURCE /* memmem */
 #include "cli/serve/chat.h"
 
+#include "cli/model/input.h"
+
 #include "ddl/file.h"
 
 #include <jansson.h>
@@ -22,6 +24,8 @@ bool chat_role_find(enum chat_role *role, const char *name)
 }
 
 /* ---- the template of a folder ---- */
+
+enum { MAX_TEMPLATE = 1 << 20 }; /* bytes */
 
 /* A copy of a string member of `object`; NULL, with *ok false, where it is not a string without NUL. */
 static char *copy_member(const json_t *object, const char *key, bool required, bool *ok)
@@ -73,13 +77,18 @@ static bool set_plain(struct chat_template *t)
 
 ddl_status chat_template_load(struct chat_template *t, const char *dir, struct ddl_error *err)
 {
-    char path[4096];
+    char path[4096], *text;
+    size_t size;
     json_error_t why;
     *t = (struct chat_template){ 0 };
     snprintf(path, sizeof path, "%s/chat_template.json", dir);
     if (!ddl_file_exists(path))
         return set_plain(t) ? DDL_OK : ddl_error_set(err, DDL_E_MEMORY, "out of memory");
-    json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &why);
+    ddl_status status = read_input(path, MAX_TEMPLATE, &text, &size, err);
+    if (status)
+        return status;
+    json_t *root = json_loadb(text, size, JSON_REJECT_DUPLICATES, &why);
+    free(text);
     if (!root)
         return ddl_error_set(err, DDL_E_FORMAT, "%.400s:%d:%d: not valid JSON: %s", path, why.line,
                              why.column, why.text);
