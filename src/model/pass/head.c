@@ -238,7 +238,7 @@ static void download_logits(const struct pass *p, const struct ddl_decode_output
 struct scoring {
     const struct ddl_decode_output *outputs;
     size_t n, first, count;
-    bool ranks, entropies; /* of any of them; entropies with their first targets */
+    bool ranks, entropies; /* of any of them; entropies with the first targets only */
 };
 
 /* As many as the arrays hold, of those that an output has. */
@@ -270,7 +270,7 @@ static void score(const struct pass *p, const struct scoring *s)
 {
     float *losses = p->cache->scores, *ranks = losses + s->count * s->n, *entropies = ranks + s->count * s->n;
     for (size_t at = 0; at < s->count * s->n; at += s->n) {
-        bool entropy = s->entropies && s->first == 0 && at == 0;
+        bool entropy = s->entropies && at == 0;
         p->ops->cross_entropy(p->ctx, &(struct cross_entropy_args){ .N = s->n,
                                                                     .V = p->config->vocab_size,
                                                                     .z = p->ws->logits,
@@ -289,13 +289,9 @@ static void score(const struct pass *p, const struct scoring *s)
 static void download_scores(const struct pass *p, const struct scoring *s)
 {
     const size_t numbers = s->count * s->n;
-    bool entropies = s->entropies && s->first == 0;
+    const size_t entropies = s->entropies ? s->n : 0, ranks = s->ranks || s->entropies ? numbers : 0;
     int32_t *host = p->cache->host;
-    p->ops->download(p->ctx, host, p->cache->scores,
-                     (entropies  ? 2 * numbers + s->n
-                      : s->ranks ? 2 * numbers
-                                 : numbers) *
-                         sizeof *host);
+    p->ops->download(p->ctx, host, p->cache->scores, (numbers + ranks + entropies) * sizeof *host);
     const float *losses = (const void *)host;
     for (size_t i = 0; i < s->n; i++) {
         const struct ddl_decode_output *out = &s->outputs[i];
@@ -304,7 +300,7 @@ static void download_scores(const struct pass *p, const struct scoring *s)
             if (out->ranks)
                 out->ranks[s->first + k] = host[numbers + k * s->n + i];
         }
-        if (entropies && out->entropy)
+        if (s->entropies && out->entropy)
             *out->entropy = losses[2 * numbers + i];
     }
 }
@@ -321,6 +317,7 @@ static void score_rows(const struct pass *p, const struct ddl_decode_output *out
         upload_targets(p, &s);
         score(p, &s);
         download_scores(p, &s);
+        s.entropies = false;
     }
 }
 
