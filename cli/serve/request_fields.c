@@ -319,7 +319,7 @@ static bool read_message(struct message *out, const json_t *message, struct api_
         if (strcmp(key, "role") != 0 && strcmp(key, "content") != 0 && strcmp(key, "name") != 0 &&
             !json_is_null(value))
             return api_fail(e, 400, NULL, "messages", "messages: '%.100s' is not supported", key);
-        if (strcmp(key, "name") == 0 && !json_is_string(value))
+        if (strcmp(key, "name") == 0 && !json_is_string(value) && !json_is_null(value))
             return wrong(e, "messages", "a name that is a text");
     }
     out->role = number;
@@ -375,7 +375,8 @@ static bool read_response_format(struct request *r, const json_t *value, const c
 #define MESSAGE_SCHEMA                                                                                       \
     "{\"type\":\"object\",\"required\":[\"role\",\"content\"],\"additionalProperties\":false,"               \
     "\"properties\":{\"role\":{\"enum\":[\"system\",\"developer\",\"user\",\"assistant\"]},"                 \
-    "\"name\":{\"type\":\"string\"},\"content\":{\"anyOf\":[{\"type\":\"string\"},{\"type\":\"array\","      \
+    "\"name\":{\"type\":[\"string\",\"null\"]},\"content\":{\"anyOf\":[{\"type\":\"string\"},{\"type\":"     \
+    "\"array\","                                                                                             \
     "\"items\":{\"type\":\"object\",\"required\":[\"type\",\"text\"],\"additionalProperties\":false,"        \
     "\"properties\":{\"type\":{\"enum\":[\"text\"]},\"text\":{\"type\":\"string\"}}}}]}}}"
 
