@@ -6,7 +6,7 @@
 #   LLAMA_SERVER=llama-server bench/against_llama_server.sh [--size mini] [--dtype f32] [--clients "1 8 32"] [--tokens 64]
 #                                                           [--words 60] [--rounds 3] [--prompts "distinct shared"]
 #
-# shared: three quarters of all prompts are the same. dtype q8 is int8 of ddl. llama.cpp keeps keys and values in float16, ddl in
+# shared: three quarters of all prompts are the same. int8 is compared with llama.cpp's q8_0. llama.cpp keeps keys and values in float16, ddl in
 # float32 beside float32 weights and else in bfloat16. PYTHON is a Python interpreter with gguf. Run it on an idle machine.
 set -eu
 cd "$(dirname "$0")/.."
@@ -24,9 +24,9 @@ command -v "$llama" >/dev/null || { echo "$0: $llama not found: set LLAMA_SERVER
 work=$(mktemp -d)
 server=""
 trap '[ -z "$server" ] || kill "$server" 2>/dev/null; rm -rf "$work"' EXIT
-ours=$dtype
-[ "$dtype" != q8 ] || ours=int8
-"$python" bench/peers/llama_model.py "$work/model.gguf" --size "$size" --dtype "$dtype" --vocabulary
+theirs=$dtype
+[ "$dtype" != int8 ] || theirs=q8
+"$python" bench/peers/llama_model.py "$work/model.gguf" --size "$size" --dtype "$theirs" --vocabulary
 "$ddl" data build data/text/tinyshakespeare.txt --tokenizer data/tokenizer --out "$work/shards" --quiet
 "$ddl" train --model baseline --size "$size" --train-data "$work/shards" --tokenizer data/tokenizer --out "$work/run" --steps 1 \
     --warmup 1 --batch 1 --seq 16 --val-every 0 --quiet >/dev/null
@@ -34,7 +34,7 @@ ours=$dtype
 # start NAME PORT: waits until it answers; $server.
 start() {
     case $1 in
-        ddl) "$ddl" serve "run=$work/run" --port "$2" --dtype "$ours" --slots 32 --cached 8 --context 256 --queue 256 --no-log \
+        ddl) "$ddl" serve "run=$work/run" --port "$2" --dtype "$dtype" --slots 32 --cached 8 --context 256 --queue 256 --no-log \
             >"$work/log" 2>&1 & ;;
         llama.cpp) "$llama" -m "$work/model.gguf" --port "$2" -t "$(nproc)" -np 32 -c 8192 >"$work/log" 2>&1 & ;;
     esac
