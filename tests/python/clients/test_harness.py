@@ -12,20 +12,7 @@ pytest.importorskip("datasets")
 from conftest import SOURCE, ddl  # noqa: E402
 
 OFFLINE = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
-TASK = """task: {name}
-dataset_path: json
-dataset_kwargs:
-  data_files:
-    test: {path}
-test_split: test
-output_type: multiple_choice
-doc_to_text: context
-doc_to_choice: choices
-doc_to_target: gold
-metric_list:
-  - metric: acc
-  - metric: acc_norm
-"""
+TASK = (SOURCE / "tests/python/harness_task.yaml").read_text()
 
 
 def rows(path):

@@ -13,20 +13,7 @@ import deep_delta as dd  # noqa: E402
 from conftest import SOURCE  # noqa: E402
 
 OFFLINE = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
-TASK = """task: own
-dataset_path: json
-dataset_kwargs:
-  data_files:
-    test: {path}
-test_split: test
-output_type: multiple_choice
-doc_to_text: context
-doc_to_choice: choices
-doc_to_target: gold
-metric_list:
-  - metric: acc
-  - metric: acc_norm
-"""
+TASK = (SOURCE / "tests/python/harness_task.yaml").read_text()
 
 
 def test_scores_are_those_of_ddl_eval(run, tmp_path):
@@ -40,7 +27,7 @@ def test_scores_are_those_of_ddl_eval(run, tmp_path):
     items = [json.loads(line) for line in (tmp_path / "items").read_text().splitlines()]
     items.sort(key=lambda item: item["document"])
     (tmp_path / "tasks").mkdir()
-    (tmp_path / "tasks/own.yaml").write_text(TASK.format(path=path))
+    (tmp_path / "tasks/own.yaml").write_text(TASK.format(name="own", path=path))
     command = [sys.executable, "-m", "deep_delta.lm_eval", "run", "--model", "deep_delta", "--model_args", f"path={run}",
                "--tasks", "own", "--include_path", tmp_path / "tasks", "--output_path", tmp_path / "out", "--log_samples"]
     done = subprocess.run(command, capture_output=True, text=True, env={**OFFLINE, "HF_HOME": str(tmp_path / "hf")})
