@@ -43,11 +43,6 @@ DDL_API size_t ddl_engine_bytes(const struct ddl_config *config, enum ddl_precis
                                 const struct ddl_engine_options *options, const ddl_backend *backend);
 DDL_API size_t ddl_engine_running(const ddl_engine *engine); /* requests of `engine` that have not ended */
 
-/* A token and the natural logarithm of its probability. */
-struct ddl_scored_token {
-    int32_t id;    /* of the tokenizer             */
-    float logprob; /* after the tokens before it */
-};
 /* A token of a request, scored by the model itself: before temperature, penalties and biases. */
 struct ddl_engine_token {
     int32_t id;     /* of the tokenizer                                                              */
@@ -91,10 +86,10 @@ struct ddl_engine_request {
                             ddl_generation_get, _ids and _cancel only. May be NULL */
     void *user;          /* for text, token and trace */
     ddl_token_fn *token; /* receives each new token, as `text` does; may be NULL: no token is scored */
-    size_t n_top;        /* likeliest tokens passed to it with each, at most the model's vocabulary */
-    bool score_prompt;   /* token receives the tokens of the prompt too, which are then all computed: no
-                            cached prefix is reused                                        */
-    bool prompt_only;    /* ends with finish length when the prompt is computed: no token is chosen */
+    size_t n_top;      /* likeliest tokens passed to it with each, at most DDL_MOST_TOP and the vocabulary */
+    bool score_prompt; /* token receives the tokens of the prompt too, which are then all computed: no
+                          cached prefix is reused                                        */
+    bool prompt_only;  /* ends with finish length when the prompt is computed: no token is chosen */
     ddl_trace_fn *trace; /* receives the numbers of every sublayer, for all tokens but the last new one, which
                             is not computed: no cached prefix is reused. NULL: none */
     const struct ddl_force *force; /* (n_layers, DDL_SUBLAYERS) what is forced in each sublayer of the model

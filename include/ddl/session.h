@@ -47,6 +47,7 @@ struct ddl_session_options {
     size_t mark_every;        /* a slot can be cut at multiples of so many tokens, where the states that
                                  convolutions read are kept; 0: at its end only. Models without causal
                                  convolutions can be cut anywhere                                */
+    size_t ids;               /* picks choose ids below it; 0: the model's vocabulary            */
     enum ddl_cache_form form; /* of keys and values                                              */
     bool filled;              /* all memory is written when it is allocated, so that no pass waits for the
                                  system to provide it                                            */
@@ -73,6 +74,36 @@ DDL_API size_t ddl_session_capacity(const ddl_session *session); /* of each slot
 /* Tokens in a slot; 0 for an empty one, and for a slot that does not exist. */
 DDL_API size_t ddl_session_length(const ddl_session *session, size_t slot);
 
+/* A token and the natural logarithm of its probability. */
+struct ddl_scored_token {
+    int32_t id;    /* of the vocabulary            */
+    float logprob; /* after the tokens before it */
+};
+enum { DDL_MOST_TOP = 128 }; /* likeliest tokens of one prediction at most */
+
+/* A change of a token's logit before one is chosen: z = (z > 0 ? z / repeat : z repeat) + shift. */
+struct ddl_logit_change {
+    int32_t token;
+    float repeat, shift;
+};
+/* How a next token is chosen, and which one is: of the top_k likeliest tokens, of these the fewest whose
+ * probabilities, scaled to sum to 1, reach top_p, and of these those with at least min_p times the largest
+ * probability, the one at share u of their sum in the order of ids. The lowest ids come first among equals.
+ */
+struct ddl_session_pick {
+    float temperature; /* 0: the likeliest token */
+    size_t top_k;      /* 0: all                 */
+    float top_p;       /* 1: all                 */
+    float min_p;       /* 0: all                 */
+    double u;          /* in [0, 1), the only source of randomness: the same u gives the same token */
+    const struct ddl_logit_change *changes; /* (n_changes) of different tokens */
+    size_t n_changes;
+    bool scored; /* loss is wanted */
+    int32_t id;  /* = the token, below the session's `ids`; -1 where no logit is finite */
+    float loss;  /* = -log p of it for the model itself, without temperature and changes, in nats; 0 where it
+                    is not wanted */
+};
+
 /* Tokens to append to one slot, and what is computed from them. All arrays are host memory of the caller. */
 struct ddl_session_input {
     size_t slot;
@@ -91,12 +122,20 @@ struct ddl_session_input {
     const int32_t *choices; /* (n_choices) */
     float *choice_losses;   /* (n_choices) = as losses; NULL where n_choices is 0 */
     int32_t *choice_ranks;  /* (n_choices) = as ranks; or NULL */
+    size_t n_picks; /* next tokens chosen after the last one, each by itself; 0: none. targets[n - 1] is
+                       -1 if there are any, and n_choices is 0 */
+    struct ddl_session_pick *picks; /* (n_picks) */
+    size_t n_top;                   /* likeliest tokens after each token that has a target, and after the last
+                                       one with picks; at most DDL_MOST_TOP and the vocabulary */
+    struct ddl_scored_token *top;   /* (n, n_top) = the likeliest first; other rows are unchanged; NULL where
+                                       n_top is 0 */
 };
 /* Appends to several slots at once (a ragged batch): `inputs` has n elements, for different slots, with any
  * number of tokens each, in passes of at most `rows` tokens. Rows without logits or loss skip the head.
  * DDL_E_USAGE for an input without tokens, a slot that does not exist, occurs twice or has too little
- * capacity left, a token, target or choice outside the vocabulary, choices beside a last target, or n_logits
- * > n, or ranks or entropies without targets. Outputs may be partly written after an error.
+ * capacity left, a token, target or choice outside the vocabulary, choices or picks beside a last target,
+ * both of them, a pick out of range, or n_logits > n, or ranks or entropies without targets. Outputs may be
+ * partly written after an error.
  *
  * To score continuations of one context: prefill the context with the first token of each continuation as a
  * choice. Then fork the slot for each continuation of more than one token, and prefill the fork: its tokens
@@ -107,6 +146,12 @@ DDL_API ddl_status ddl_session_prefill(ddl_session *session, const struct ddl_se
  * or NULL. Errors as for ddl_session_prefill. */
 DDL_API ddl_status ddl_session_step(ddl_session *session, size_t n, const size_t *slots,
                                     const int32_t *tokens, float *logits, struct ddl_error *err);
+
+/* Appends one token to each of n different slots, slots (n) and tokens (n), and chooses the one after it:
+ * picks (n). Errors as for ddl_session_prefill. */
+DDL_API ddl_status ddl_session_choose(ddl_session *session, size_t n, const size_t *slots,
+                                      const int32_t *tokens, struct ddl_session_pick *picks,
+                                      struct ddl_error *err);
 
 /* Copies slot `from` to slot `to`, whose content is replaced. Both are independent afterwards. DDL_E_USAGE
  * for a slot that does not exist. */

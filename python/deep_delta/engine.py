@@ -67,7 +67,7 @@ class SessionOptions(c.Structure):
     """struct ddl_session_options"""
 
     _fields_ = [("slots", c.c_size_t), ("tokens", c.c_size_t), ("rows", c.c_size_t), ("exact", c.c_bool),
-                ("mark_every", c.c_size_t), ("form", c.c_int), ("filled", c.c_bool),
+                ("mark_every", c.c_size_t), ("ids", c.c_size_t), ("form", c.c_int), ("filled", c.c_bool),
                 ("progress", c.c_void_p), ("user", c.c_void_p)]
 
 
@@ -77,7 +77,8 @@ class SessionInput(c.Structure):
     _fields_ = [("slot", c.c_size_t), ("n", c.c_size_t), ("tokens", c.c_void_p), ("n_logits", c.c_size_t),
                 ("logits", c.c_void_p), ("targets", c.c_void_p), ("losses", c.c_void_p), ("ranks", c.c_void_p),
                 ("entropies", c.c_void_p), ("n_choices", c.c_size_t), ("choices", c.c_void_p),
-                ("choice_losses", c.c_void_p), ("choice_ranks", c.c_void_p)]
+                ("choice_losses", c.c_void_p), ("choice_ranks", c.c_void_p), ("n_picks", c.c_size_t),
+                ("picks", c.c_void_p), ("n_top", c.c_size_t), ("top", c.c_void_p)]
 
 
 class LogitBias(c.Structure):

@@ -23,7 +23,6 @@ struct ddl_generation {
     bool failed, score_prompt, prompt_only;
     ddl_token_fn *token;
     void *user;
-    struct ddl_scored_token *top; /* (n_top) */
     size_t n_top;
     ddl_trace_fn *trace;
     bool is_forced;
@@ -50,20 +49,24 @@ struct ddl_engine {
     ddl_generation **running;         /* (slots) the oldest first; n_running of them */
     struct ddl_session_input *inputs; /* (slots) of a pass, and the request of each */
     ddl_generation **inputs_of;       /* (slots) */
-    float *logits;                    /* (rows, V) of a pass */
-    float *own;                       /* (V) logits of the model itself for one token */
-    int32_t *heap;                    /* (V) */
-    struct engine_trace *trace;       /* NULL until a request has a trace */
+    struct ddl_session_pick *picks;   /* (slots) */
+    int32_t *targets;                 /* (rows) of a pass: tokens of scored prompts */
+    float *losses;                    /* (rows) */
+    struct ddl_scored_token *top;     /* (rows, most_top) */
+    size_t most_top;
+    struct engine_trace *trace; /* NULL until a request has a trace */
     size_t n_running, passes;
     size_t turn; /* where the next pass begins among the decoding requests */
     uint64_t uses;
 };
 
-static struct ddl_session_options session_options(const struct ddl_engine_options *o)
+/* `ids`: tokens of the tokenizer. */
+static struct ddl_session_options session_options(const struct ddl_engine_options *o, size_t ids)
 {
     return (struct ddl_session_options){ .slots = o->slots + o->cached,
                                          .tokens = o->tokens,
                                          .rows = o->rows,
+                                         .ids = ids,
                                          .exact = true,
                                          .mark_every = MARK_EVERY,
                                          .filled = true,
@@ -80,25 +83,32 @@ static bool too_many_slots(const struct ddl_engine_options *o)
     return o->cached > INT32_MAX / 2 || o->slots > INT32_MAX / 2;
 }
 
+/* Likeliest tokens of one prediction. */
+static size_t most_top(size_t V)
+{
+    return V < DDL_MOST_TOP ? V : DDL_MOST_TOP;
+}
+
 size_t ddl_engine_bytes(const struct ddl_config *config, enum ddl_precision precision,
                         const struct ddl_engine_options *options, const ddl_backend *backend)
 {
-    const struct ddl_session_options session = session_options(options);
+    const struct ddl_session_options session = session_options(options, 0);
     if (too_many_slots(options))
         return SIZE_MAX;
-    size_t bytes = ddl_session_bytes(config, precision, &session, backend), logits, ids;
-    bool fits = bytes < SIZE_MAX && options->slots > 0 &&
-                ddl_size_mul(rows_of(options) + 2, config->vocab_size * sizeof(float), &logits) &&
+    size_t bytes = ddl_session_bytes(config, precision, &session, backend), scores, ids;
+    size_t row =
+        sizeof(int32_t) + sizeof(float) + most_top(config->vocab_size) * sizeof(struct ddl_scored_token);
+    bool fits = bytes < SIZE_MAX && options->slots > 0 && ddl_size_mul(rows_of(options), row, &scores) &&
                 ddl_size_mul(session.slots, options->tokens * sizeof(int32_t), &ids) &&
-                ddl_size_add(bytes, logits, &bytes) && ddl_size_add(bytes, ids, &bytes);
+                ddl_size_add(bytes, scores, &bytes) && ddl_size_add(bytes, ids, &bytes);
     return fits ? bytes : SIZE_MAX;
 }
 
 static ddl_status allocate(ddl_engine *e, struct ddl_error *err)
 {
     struct ddl_engine_options *o = &e->options;
-    const struct ddl_session_options session = session_options(o);
-    size_t logits, ids;
+    const struct ddl_session_options session = session_options(o, ddl_tokenizer_vocab_size(e->tokenizer));
+    size_t ids;
     if (o->slots == 0)
         return ddl_error_set(err, DDL_E_USAGE, "engine: slots: expected 1 or more, found 0");
     if (too_many_slots(o))
@@ -110,19 +120,19 @@ static ddl_status allocate(ddl_engine *e, struct ddl_error *err)
     e->n_slots = session.slots;
     size_t most = ddl_session_exact_rows(e->model);
     o->rows = rows_of(o) < most ? rows_of(o) : most;
-    if (ddl_size_mul(o->rows * sizeof *e->logits, e->V, &logits) &&
-        ddl_size_mul(e->n_slots * sizeof *e->ids, o->tokens, &ids)) {
-        e->logits = ddl_mem_alloc(logits);
+    e->most_top = most_top(e->V);
+    e->targets = ddl_mem_alloc(o->rows * sizeof *e->targets);
+    e->losses = ddl_mem_alloc(o->rows * sizeof *e->losses);
+    e->top = ddl_mem_alloc(o->rows * e->most_top * sizeof *e->top);
+    if (ddl_size_mul(e->n_slots * sizeof *e->ids, o->tokens, &ids))
         e->ids = ddl_mem_alloc(ids);
-    }
     e->slot = calloc(e->n_slots, sizeof *e->slot);
     e->running = calloc(o->slots, sizeof(ddl_generation *));
     e->inputs = calloc(o->slots, sizeof *e->inputs);
     e->inputs_of = calloc(o->slots, sizeof(ddl_generation *));
-    e->heap = ddl_mem_alloc(e->V * sizeof *e->heap);
-    e->own = ddl_mem_alloc(e->V * sizeof *e->own);
-    if (!e->logits || !e->own || !e->ids || !e->slot || !e->running || !e->inputs || !e->inputs_of ||
-        !e->heap)
+    e->picks = calloc(o->slots, sizeof *e->picks);
+    if (!e->targets || !e->losses || !e->top || !e->ids || !e->slot || !e->running || !e->inputs ||
+        !e->inputs_of || !e->picks)
         return ddl_error_set(err, DDL_E_MEMORY, "engine: out of memory for %zu slots", e->n_slots);
     for (size_t s = 0; s < e->n_slots; s++)
         e->slot[s].ids = e->ids + s * o->tokens;
@@ -163,10 +173,11 @@ void ddl_engine_free(ddl_engine *engine)
     free(engine->running);
     free(engine->inputs);
     free(engine->inputs_of);
-    ddl_mem_free(engine->logits);
+    free(engine->picks);
+    ddl_mem_free(engine->targets);
+    ddl_mem_free(engine->losses);
+    ddl_mem_free(engine->top);
     ddl_mem_free(engine->ids);
-    ddl_mem_free(engine->heap);
-    ddl_mem_free(engine->own);
     ddl_mem_free(engine);
 }
 
@@ -257,8 +268,8 @@ static ddl_status check_request(const ddl_engine *e, const struct ddl_engine_req
             return ddl_error_set(err, DDL_E_USAGE, "prompt: token %zu: expected 0 to %zu, found %d", t,
                                  e->V - 1, (int)request->prompt[t]);
     }
-    if (request->n_top > e->V)
-        return ddl_error_set(err, DDL_E_USAGE, "n_top: expected at most %zu, found %zu", e->V,
+    if (request->n_top > e->most_top)
+        return ddl_error_set(err, DDL_E_USAGE, "n_top: expected at most %zu, found %zu", e->most_top,
                              request->n_top);
     return ddl_sampling_check(request->sampling, ddl_tokenizer_vocab_size(e->tokenizer), err);
 }
@@ -285,8 +296,7 @@ ddl_status ddl_engine_add(ddl_engine *engine, const struct ddl_engine_request *r
     r->trace = request->trace;
     r->is_forced = request->force != NULL;
     r->ids = ddl_mem_alloc(((most < space ? most : space) + 1) * sizeof *r->ids);
-    r->top = ddl_mem_alloc((r->n_top + 1) * sizeof *r->top);
-    if (!r->ids || !r->top)
+    if (!r->ids)
         status = ddl_error_set(err, DDL_E_MEMORY, "engine: out of memory for a request");
     if (!status)
         status = generation_init(&r->g,
@@ -348,82 +358,67 @@ void ddl_generation_free(ddl_generation *generation)
     end_request(generation);
     generation_free(&generation->g);
     ddl_mem_free(generation->ids);
-    ddl_mem_free(generation->top);
     force_set_free(&generation->forces);
     ddl_mem_free(generation);
 }
 
 /* ---- scores ---- */
 
-/* The n_top likeliest tokens of logits (V) into r->top: a sorted list into which few tokens are inserted. */
-static void find_top(const ddl_engine *e, ddl_generation *r, const float *logits, double log_sum)
+/* Passes on the token `id`, scored by `loss` and `top`; top NULL: the first of the prompt. */
+static void report_token(const ddl_generation *r, int32_t id, size_t index, bool is_prompt, float loss,
+                         const struct ddl_scored_token *top)
 {
-    size_t n = 0;
-    for (size_t id = 0; id < e->V; id++) {
-        size_t at;
-        if (isnan(logits[id]) || (n == r->n_top && !(logits[id] > logits[r->top[n - 1].id])))
-            continue;
-        n += n < r->n_top;
-        for (at = n - 1; at > 0 && logits[id] > logits[r->top[at - 1].id]; at--)
-            r->top[at] = r->top[at - 1];
-        r->top[at].id = (int32_t)id;
-    }
-    for (size_t i = 0; i < n; i++)
-        r->top[i].logprob = (float)(logits[r->top[i].id] - log_sum);
-}
-
-static double log_sum_exp(const float *logits, size_t n)
-{
-    float most = -INFINITY;
-    double sum = 0;
-    for (size_t i = 0; i < n; i++)
-        most = logits[i] > most ? logits[i] : most;
-    for (size_t i = 0; i < n; i++)
-        sum += exp((double)logits[i] - most);
-    return most + log(sum);
-}
-
-/* Passes on the token `id` in the place that the logits (V) predict; without logits, the first of the prompt.
- */
-static void report_token(const ddl_engine *e, ddl_generation *r, int32_t id, size_t index, bool is_prompt,
-                         const float *logits)
-{
-    struct ddl_engine_token token = { .id = id, .index = index, .is_prompt = is_prompt, .logprob = NAN };
-    if (logits) {
-        double log_sum = log_sum_exp(logits, e->V);
-        token.logprob = (float)(logits[id] - log_sum);
-        if (r->n_top)
-            find_top(e, r, logits, log_sum);
-        token.top = r->top;
-        token.n_top = r->n_top;
-    }
+    const struct ddl_engine_token token = { .id = id,
+                                            .index = index,
+                                            .is_prompt = is_prompt,
+                                            .logprob = top ? -loss : NAN,
+                                            .top = top,
+                                            .n_top = top ? r->n_top : 0 };
     r->token(r->user, r->g.sampling.sequence, &token);
 }
 
-/* Passes on the tokens of the prompt that the logits of n rows after the first r->done tokens predict. */
-static void report_prompt(const ddl_engine *e, ddl_generation *r, size_t n, const float *logits)
+/* Passes on the tokens of the prompt that the input's tokens predict, which follow the first r->done ones. */
+static void report_prompt(const ddl_engine *e, const ddl_generation *r, const struct ddl_session_input *input)
 {
     const int32_t *prompt = e->slot[r->slot].ids;
     if (r->done == 0)
-        report_token(e, r, prompt[0], 0, true, NULL);
-    for (size_t t = r->done + 1; t <= r->done + n && t < r->n_prompt; t++)
-        report_token(e, r, prompt[t], t, true, logits + (t - r->done - 1) * e->V);
+        report_token(r, prompt[0], 0, true, 0, NULL);
+    for (size_t t = 0; t < input->n && r->done + t + 1 < r->n_prompt; t++)
+        report_token(r, prompt[r->done + t + 1], r->done + t + 1, true, input->losses[t],
+                     input->top + t * r->n_top);
 }
 
 /* ---- passes ---- */
+
+/* The tokens that are expected after n tokens of the request: those of its prompt. */
+static int32_t *expect(const ddl_engine *e, const ddl_generation *r, size_t rows, size_t n)
+{
+    const int32_t *prompt = e->slot[r->slot].ids;
+    for (size_t t = 0; t < n; t++)
+        e->targets[rows + t] = r->done + t + 1 < r->n_prompt ? prompt[r->done + t + 1] : -1;
+    return e->targets + rows;
+}
 
 /* Adds n tokens of the request to the pass, which has `inputs` already, with `rows` tokens. */
 static void add_input(ddl_engine *e, ddl_generation *r, size_t inputs, size_t rows, size_t n)
 {
     size_t length = ddl_session_length(e->session, r->slot);
-    bool is_prompt = r->done < r->n_prompt, chooses = length + n >= r->n_prompt;
-    size_t n_logits = is_prompt && r->score_prompt ? n : chooses;
+    bool chooses = length + n >= r->n_prompt && !r->prompt_only;
+    bool scores = r->done < r->n_prompt && r->score_prompt;
+    struct ddl_session_pick *pick = &e->picks[inputs];
+    if (chooses)
+        *pick = generation_pick(&r->g);
+    pick->scored = r->token != NULL;
     e->inputs_of[inputs] = r;
     e->inputs[inputs] = (struct ddl_session_input){ .slot = r->slot,
                                                     .n = n,
                                                     .tokens = e->slot[r->slot].ids + length,
-                                                    .n_logits = n_logits,
-                                                    .logits = n_logits ? e->logits + rows * e->V : NULL };
+                                                    .targets = scores ? expect(e, r, rows, n) : NULL,
+                                                    .losses = scores ? e->losses + rows : NULL,
+                                                    .n_picks = chooses,
+                                                    .picks = pick,
+                                                    .n_top = r->n_top,
+                                                    .top = e->top + rows * e->most_top };
 }
 
 /* Whether the request takes part in a pass of all requests without forced updates, or of `only`. */
@@ -459,17 +454,16 @@ static size_t plan(ddl_engine *e, const ddl_generation *only)
     return n;
 }
 
-/* Chooses the next token of the request from its logits. */
-static void choose(ddl_engine *e, ddl_generation *r, float *logits)
+/* Takes the next token of the request, which the input has chosen. */
+static void take_token(ddl_engine *e, ddl_generation *r, const struct ddl_session_input *input)
 {
     struct slot *slot = &e->slot[r->slot];
-    if (r->token) /* penalties and biases change the others */
-        memcpy(e->own, logits, e->V * sizeof *logits);
-    if (generation_choose(&r->g, logits, e->heap, &r->error)) {
+    if (generation_take(&r->g, input->picks->id, &r->error)) {
         r->failed = true;
         r->g.finish = DDL_FINISH_FAILED;
     } else if (r->token) {
-        report_token(e, r, r->g.last, r->g.n - 1, false, e->own);
+        report_token(r, r->g.last, r->g.n - 1, false, input->picks->loss,
+                     input->top + (input->n - 1) * r->n_top);
     }
     if (r->g.finish < 0)
         slot->ids[slot->n++] = r->g.last;
@@ -483,7 +477,7 @@ static void complete_input(ddl_engine *e, const struct ddl_session_input *input,
 {
     if (r->done < r->n_prompt) {
         if (r->score_prompt)
-            report_prompt(e, r, input->n, input->logits);
+            report_prompt(e, r, input);
         r->done += input->n;
         progress->prompt_tokens += input->n;
     }
@@ -494,7 +488,7 @@ static void complete_input(ddl_engine *e, const struct ddl_session_input *input,
         end_request(r);
         return;
     }
-    choose(e, r, input->logits + (input->n_logits - 1) * e->V);
+    take_token(e, r, input);
     progress->new_tokens += !r->failed;
 }
 

@@ -37,15 +37,13 @@ struct run {
     const struct ddl_generate_request *request;
     const struct ddl_generate_config *config;
     struct ddl_ids prompt;
-    size_t V;     /* logits of a row */
     size_t space; /* new tokens that fit the context */
     ddl_session *session;
     struct generation *sequences; /* (n) */
     size_t *live;                 /* (n) sequences that have not ended, ascending; n_live of them */
     size_t n_live;
-    int32_t *tokens; /* (n) the last token of each live sequence */
-    float *logits;   /* (n, V) of each live sequence             */
-    int32_t *heap;   /* (V) scratch of the sampler               */
+    int32_t *tokens;                /* (n) the last token of each live sequence */
+    struct ddl_session_pick *picks; /* (n) the next one                         */
 };
 
 static ddl_status encode_prompt(struct run *g, struct ddl_error *err)
@@ -69,15 +67,17 @@ static ddl_status encode_prompt(struct run *g, struct ddl_error *err)
     return status;
 }
 
-/* The session for a prompt of so many tokens, `space` of which fit the context after it. */
+/* The session for a prompt of so many tokens, after which `space` fit the context, and a tokenizer of
+ * `tokens`. */
 static struct ddl_session_options session_options(const struct ddl_generate_config *k, size_t prompt,
-                                                  size_t space)
+                                                  size_t space, size_t tokens)
 {
     size_t new_tokens = k->sampling.max_tokens < space ? k->sampling.max_tokens : space;
     size_t most = prompt > k->n ? prompt : k->n;
     return (struct ddl_session_options){ .slots = k->n,
                                          .tokens = prompt + new_tokens - 1,
                                          .rows = most < MOST_ROWS ? most : MOST_ROWS,
+                                         .ids = tokens,
                                          .form = (enum ddl_cache_form)k->cache };
 }
 
@@ -85,32 +85,27 @@ size_t ddl_generate_bytes(const struct ddl_config *config, enum ddl_precision pr
                           const struct ddl_generate_config *generate, size_t prompt,
                           const ddl_backend *backend)
 {
-    size_t context = config->block_size, logits, heap = config->vocab_size * sizeof(int32_t);
+    size_t context = config->block_size, V = config->vocab_size, more;
     if (prompt < 1 || prompt > context)
         prompt = prompt < 1 ? 1 : context;
-    const struct ddl_session_options options = session_options(generate, prompt, context - prompt + 1);
+    const struct ddl_session_options options = session_options(generate, prompt, context - prompt + 1, V);
     size_t bytes = ddl_session_bytes(config, precision, &options, backend);
-    size_t row = config->vocab_size;
-    bool fits = bytes < SIZE_MAX &&
-                ddl_size_mul(generate->n, row * sizeof(float) + generation_bytes(&generate->sampling, row),
-                             &logits) &&
-                ddl_size_add(bytes, logits, &bytes) && ddl_size_add(bytes, heap, &bytes);
+    size_t each = generation_bytes(&generate->sampling, V) + sizeof(struct ddl_session_pick);
+    bool fits =
+        bytes < SIZE_MAX && ddl_size_mul(generate->n, each, &more) && ddl_size_add(bytes, more, &bytes);
     return fits ? bytes : SIZE_MAX;
 }
 
 static ddl_status allocate(struct run *g, struct ddl_error *err)
 {
     const struct ddl_generate_config *k = g->config;
-    size_t logits;
-    const struct ddl_session_options options = session_options(k, g->prompt.n, g->space);
-    if (!ddl_size_mul(k->n * sizeof *g->logits, g->V, &logits))
-        return ddl_error_set(err, DDL_E_MEMORY, "out of memory for %zu sequences", k->n);
+    size_t known = ddl_tokenizer_vocab_size(g->request->tokenizer);
+    const struct ddl_session_options options = session_options(k, g->prompt.n, g->space, known);
     g->sequences = calloc(k->n, sizeof *g->sequences);
     g->live = calloc(k->n, sizeof *g->live);
-    g->logits = ddl_mem_alloc(logits);
     g->tokens = ddl_mem_alloc(k->n * sizeof *g->tokens);
-    g->heap = ddl_mem_alloc(g->V * sizeof *g->heap);
-    if (!g->sequences || !g->live || !g->logits || !g->tokens || !g->heap)
+    g->picks = ddl_mem_alloc(k->n * sizeof *g->picks);
+    if (!g->sequences || !g->live || !g->tokens || !g->picks)
         return ddl_error_set(err, DDL_E_MEMORY, "out of memory for %zu sequences", k->n);
     ddl_status status = ddl_session_create(&g->session, g->request->model, &options, err);
     for (size_t s = 0; s < k->n && !status; s++) {
@@ -130,30 +125,35 @@ static ddl_status allocate(struct run *g, struct ddl_error *err)
     return status;
 }
 
-/* The prompt into slot 0, copied to all others: every sequence begins with the logits of its last token. */
+static void plan_picks(struct run *g)
+{
+    for (size_t i = 0; i < g->n_live; i++)
+        g->picks[i] = generation_pick(&g->sequences[g->live[i]]);
+}
+
+/* The prompt into slot 0, copied to all others, and a choice of the first token for each. */
 static ddl_status prefill(struct run *g, struct ddl_error *err)
 {
+    g->n_live = g->config->n;
+    for (size_t s = 0; s < g->n_live; s++)
+        g->live[s] = s;
+    plan_picks(g);
     const struct ddl_session_input input = {
-        .slot = 0, .n = g->prompt.n, .tokens = g->prompt.ids, .n_logits = 1, .logits = g->logits
+        .slot = 0, .n = g->prompt.n, .tokens = g->prompt.ids, .n_picks = g->n_live, .picks = g->picks
     };
     ddl_status status = ddl_session_prefill(g->session, &input, 1, err);
-    for (size_t s = 1; s < g->config->n && !status; s++) {
+    for (size_t s = 1; s < g->n_live && !status; s++)
         status = ddl_session_fork(g->session, 0, s, err);
-        memcpy(g->logits + s * g->V, g->logits, g->V * sizeof *g->logits);
-    }
-    for (size_t s = 0; s < g->config->n; s++)
-        g->live[s] = s;
-    g->n_live = g->config->n;
     return status;
 }
 
-/* Chooses the next token of every live sequence; those that end are no longer live. */
-static ddl_status choose_all(struct run *g, bool *cancelled, struct ddl_error *err)
+/* Takes the next token of every live sequence; those that end are no longer live. */
+static ddl_status take_all(struct run *g, bool *cancelled, struct ddl_error *err)
 {
     size_t n = 0;
     for (size_t i = 0; i < g->n_live; i++) {
         struct generation *sequence = &g->sequences[g->live[i]];
-        ddl_status status = generation_choose(sequence, g->logits + i * g->V, g->heap, err);
+        ddl_status status = generation_take(sequence, g->picks[i].id, err);
         *cancelled = sequence->finish == DDL_FINISH_CANCELLED;
         if (status || *cancelled)
             return status;
@@ -170,10 +170,11 @@ static ddl_status decode(struct run *g, struct ddl_error *err)
 {
     bool cancelled = false;
     for (;;) {
-        ddl_status status = choose_all(g, &cancelled, err);
+        ddl_status status = take_all(g, &cancelled, err);
         if (status || cancelled || g->n_live == 0)
             return status;
-        status = ddl_session_step(g->session, g->n_live, g->live, g->tokens, g->logits, err);
+        plan_picks(g);
+        status = ddl_session_choose(g->session, g->n_live, g->live, g->tokens, g->picks, err);
         if (status)
             return status;
     }
@@ -187,9 +188,8 @@ static void release(struct run *g)
     free(g->live);
     ddl_ids_free(&g->prompt);
     ddl_session_free(g->session);
-    ddl_mem_free(g->logits);
     ddl_mem_free(g->tokens);
-    ddl_mem_free(g->heap);
+    ddl_mem_free(g->picks);
 }
 
 ddl_status ddl_generate(const struct ddl_generate_request *request, struct ddl_generate_result *results,
@@ -204,7 +204,7 @@ ddl_status ddl_generate(const struct ddl_generate_request *request, struct ddl_g
     if (known > V)
         return ddl_error_set(err, DDL_E_FORMAT, "the tokenizer has %zu tokens, the model's vocabulary %zu",
                              known, V);
-    struct run g = { .request = request, .config = config, .V = V };
+    struct run g = { .request = request, .config = config };
     status = ddl_sampling_check(&config->sampling, known, err);
     if (!status && config->sampling.sequence + config->n - 1 > UINT32_MAX)
         status = ddl_error_set(err, DDL_E_USAGE, "sequence: expected numbers below 2^32, found %llu to %llu",

@@ -1,10 +1,9 @@
-/* One sequence that is generated: from the logits of its last token to the next token, its text and its end.
- */
+/* One sequence that is generated: how its next token is chosen, its text and its end. */
 #ifndef DDL_INFER_GENERATION_H
 #define DDL_INFER_GENERATION_H
 
+#include "ddl/session.h"
 #include "infer/detokenizer.h"
-#include "infer/sampler.h"
 
 #include <stdbool.h>
 
@@ -23,6 +22,9 @@ struct generation {
                         without penalties                                                  */
     int32_t *ids;    /* (n_ids of V) tokens of the text, each once                         */
     size_t n_ids;
+    struct ddl_logit_change *biases;  /* (n_biases) by token, each once             */
+    struct ddl_logit_change *changes; /* (V with penalties, else n_biases) scratch  */
+    size_t n_biases;
 };
 
 /* What a generation starts from. Pointers are borrowed as long as the generation exists, but for `prompt`. */
@@ -40,9 +42,10 @@ void generation_free(struct generation *g); /* a zeroed struct is allowed */
 /* Bytes that a generation with these settings allocates for a tokenizer of V tokens, without its text. */
 size_t generation_bytes(const struct ddl_sampling *sampling, size_t V);
 
-/* Chooses the next token from logits (V), which are changed by penalties and biases, and passes on its text.
- * heap: (V) scratch. DDL_E_NUMERIC where no logit is finite after them. */
-ddl_status generation_choose(struct generation *g, float *logits, int32_t *heap, struct ddl_error *err);
+/* How the next token is to be chosen; its changes are valid until the next call. */
+struct ddl_session_pick generation_pick(struct generation *g);
+/* Takes the chosen token and passes on its text. DDL_E_NUMERIC for -1: no logit was finite. */
+ddl_status generation_take(struct generation *g, int32_t id, struct ddl_error *err);
 /* Ends the generation as cancelled, if it has not ended; text that is held back is dropped. */
 void generation_cancel(struct generation *g);
 

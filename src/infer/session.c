@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "ddl/option.h"
+#include "infer/session_check.h"
 #include "infer/session_rows.h"
 #include "model/pass/decode.h"
 #include "model/pass/measure.h"
@@ -53,17 +54,22 @@ static struct ddl_cache_options cache_options(const struct ddl_session_options *
                                        .histories = o->slots * (2 + marks_of(o)),
                                        .tokens = o->tokens,
                                        .rows = o->rows,
+                                       .ids = o->ids,
                                        .exact = o->exact,
                                        .bf16 = ddl_cache_is_bf16(precision, o->form) };
 }
 
-/* Checks the options and replaces `rows` 0 by the default. */
+/* Checks the options and replaces `rows` and `ids` 0 by the defaults. */
 static ddl_status complete(struct ddl_session_options *o, const struct ddl_config *config,
                            struct ddl_error *err)
 {
     ddl_status status = ddl_choice_check("cache", ddl_cache_form_names, (int)o->form, err);
     if (status)
         return status;
+    if (o->ids > config->vocab_size)
+        return ddl_error_set(err, DDL_E_USAGE, "session: ids: expected at most %zu, found %zu",
+                             config->vocab_size, o->ids);
+    o->ids = o->ids ? o->ids : config->vocab_size;
     if (o->slots == 0 || o->slots > INT32_MAX / 2)
         return ddl_error_set(err, DDL_E_USAGE, "session: slots: expected 1 to %d, found %zu", INT32_MAX / 2,
                              o->slots);
@@ -203,19 +209,6 @@ static ddl_status check_slot(const struct ddl_session *s, size_t slot, struct dd
                          s->options.slots - 1, slot);
 }
 
-static ddl_status check_ids(const struct ddl_session *s, const char *what, size_t slot, const int32_t *ids,
-                            size_t n, int32_t lowest, struct ddl_error *err)
-{
-    size_t V = ddl_model_config(s->model)->vocab_size;
-    for (size_t i = 0; i < n; i++) {
-        if (ids[i] < lowest || (ids[i] >= 0 && (size_t)ids[i] >= V))
-            return ddl_error_set(err, DDL_E_USAGE,
-                                 "session: %s %zu for slot %zu: expected %d to %zu, found %d", what, i, slot,
-                                 (int)lowest, V - 1, (int)ids[i]);
-    }
-    return DDL_OK;
-}
-
 static ddl_status check_input(const struct ddl_session *s, const struct ddl_session_input *in,
                               struct ddl_error *err)
 {
@@ -225,34 +218,11 @@ static ddl_status check_input(const struct ddl_session *s, const struct ddl_sess
     const struct slot *slot = &s->slot[in->slot];
     if (slot->in_call)
         return ddl_error_set(err, DDL_E_USAGE, "session: slot %zu occurs twice in one call", in->slot);
-    if (in->n == 0)
-        return ddl_error_set(err, DDL_E_USAGE, "session: no tokens for slot %zu", in->slot);
-    if (in->n > s->options.tokens - slot->length)
-        return ddl_error_set(err, DDL_E_USAGE,
-                             "session: slot %zu holds %zu of %zu tokens: no space for %zu more", in->slot,
-                             slot->length, s->options.tokens, in->n);
-    if (in->n_logits > in->n)
-        return ddl_error_set(err, DDL_E_USAGE, "session: logits of %zu tokens requested of %zu for slot %zu",
-                             in->n_logits, in->n, in->slot);
-    if ((in->n_logits && !in->logits) || (in->targets && !in->losses))
-        return ddl_error_set(err, DDL_E_USAGE, "session: no array for the %s of slot %zu",
-                             in->n_logits && !in->logits ? "logits" : "losses", in->slot);
-    if (!in->targets && (in->ranks || in->entropies))
-        return ddl_error_set(err, DDL_E_USAGE, "session: %s of slot %zu requested without targets",
-                             in->ranks ? "ranks" : "entropies", in->slot);
-    if (in->n_choices && (!in->choices || !in->choice_losses))
-        return ddl_error_set(err, DDL_E_USAGE, "session: no array for the %s of slot %zu",
-                             in->choices ? "losses of choices" : "choices", in->slot);
-    if (in->n_choices && in->targets && in->targets[in->n - 1] >= 0)
-        return ddl_error_set(err, DDL_E_USAGE,
-                             "session: the last token of slot %zu has choices: expected target -1, found %d",
-                             in->slot, (int)in->targets[in->n - 1]);
-    status = check_ids(s, "token", in->slot, in->tokens, in->n, 0, err);
-    if (!status && in->targets)
-        status = check_ids(s, "target", in->slot, in->targets, in->n, -1, err);
-    if (!status && in->n_choices)
-        status = check_ids(s, "choice", in->slot, in->choices, in->n_choices, 0, err);
-    return status;
+    const struct session_sizes sizes = { .V = ddl_model_config(s->model)->vocab_size,
+                                         .ids = s->options.ids,
+                                         .length = slot->length,
+                                         .tokens = s->options.tokens };
+    return session_check_input(&sizes, in, err);
 }
 
 /* Checks all inputs; in_call is false for all slots again afterwards. */
@@ -305,7 +275,15 @@ static void add_output(struct ddl_session *s, const struct ddl_session_input *in
         output.losses = in->choice_losses;
         output.ranks = in->choice_ranks;
     }
-    if (output.logits || output.n_targets)
+    if (t + 1 == in->n) {
+        output.n_picks = in->n_picks;
+        output.picks = in->picks;
+    }
+    if (output.n_picks || (in->targets && in->targets[t] >= 0)) {
+        output.n_top = in->n_top;
+        output.top = in->n_top ? in->top + t * in->n_top : NULL;
+    }
+    if (output.logits || output.n_targets || output.n_picks)
         s->outputs[s->n_outputs++] = output;
 }
 
@@ -414,23 +392,37 @@ ddl_status ddl_session_prefill(ddl_session *session, const struct ddl_session_in
     return append(session, inputs, n, session->options.rows, session->options.progress, err);
 }
 
+/* One token for each of n slots, with logits (n, V) or picks (n), which may be NULL. */
+static ddl_status step(struct ddl_session *s, size_t n, const size_t *slots, const int32_t *tokens,
+                       float *logits, struct ddl_session_pick *picks, struct ddl_error *err)
+{
+    /* Up to so many rows, a slot's result has the same bits beside others. */
+    size_t most = ddl_model_step_rows(s->model), rows = s->options.rows < most ? s->options.rows : most;
+    size_t V = ddl_model_config(s->model)->vocab_size;
+    if (n > s->options.slots)
+        return ddl_error_set(err, DDL_E_USAGE, "session: %zu slots in one step, the session has %zu", n,
+                             s->options.slots);
+    for (size_t i = 0; i < n; i++)
+        s->inputs[i] = (struct ddl_session_input){ .slot = slots[i],
+                                                   .n = 1,
+                                                   .tokens = &tokens[i],
+                                                   .n_logits = logits ? 1 : 0,
+                                                   .logits = logits ? logits + i * V : NULL,
+                                                   .n_picks = picks ? 1 : 0,
+                                                   .picks = picks ? picks + i : NULL };
+    return append(s, s->inputs, n, rows, NULL, err);
+}
+
 ddl_status ddl_session_step(ddl_session *session, size_t n, const size_t *slots, const int32_t *tokens,
                             float *logits, struct ddl_error *err)
 {
-    /* Up to so many rows, a slot's result has the same bits beside others. */
-    size_t most = ddl_model_step_rows(session->model);
-    size_t rows = session->options.rows < most ? session->options.rows : most;
-    size_t V = ddl_model_config(session->model)->vocab_size;
-    if (n > session->options.slots)
-        return ddl_error_set(err, DDL_E_USAGE, "session: %zu slots in one step, the session has %zu", n,
-                             session->options.slots);
-    for (size_t i = 0; i < n; i++)
-        session->inputs[i] = (struct ddl_session_input){ .slot = slots[i],
-                                                         .n = 1,
-                                                         .tokens = &tokens[i],
-                                                         .n_logits = logits ? 1 : 0,
-                                                         .logits = logits ? logits + i * V : NULL };
-    return append(session, session->inputs, n, rows, NULL, err);
+    return step(session, n, slots, tokens, logits, NULL, err);
+}
+
+ddl_status ddl_session_choose(ddl_session *session, size_t n, const size_t *slots, const int32_t *tokens,
+                              struct ddl_session_pick *picks, struct ddl_error *err)
+{
+    return step(session, n, slots, tokens, NULL, picks, err);
 }
 
 /* ---- slots ---- */

@@ -739,6 +739,36 @@ struct rank_args {
     float *entropy;         /* (N) = of every row, also where ignored; or NULL */
 };
 
+/* The k likeliest ids of each row, the lowest first among equals, with their log-probabilities in nats, log
+ * softmax(z). NaN is never among them; where a row has fewer than k others: id -1, log-probability 0. */
+struct likeliest_args {
+    size_t N, V, k;
+    const float *z; /* (N, V) logits */
+    int32_t *id;    /* (N, k) =      */
+    float *logprob; /* (N, k) =      */
+};
+
+/* The next token of each row. First, logits of a row change: z = (z > 0 ? z / repeat : z repeat) + shift; at
+ * the end all have their old values again. The weight of an id below n whose logit is finite is exp((z - max
+ * z) / temperature), in float32, rounded to a multiple of DDL_WEIGHT_UNIT; sums of weights are exact. Of the
+ * top_k likeliest ids (0: all; the lowest first among equals), of these the fewest whose weights reach top_p
+ * of their sum (1: all), and of these those with a weight of at least min_p, it is the one at share u of the
+ * sum in the order of ids. With temperature 0 it is the likeliest id. -1 where no logit is finite. */
+#define DDL_WEIGHT_UNIT 0x1p-30f
+struct choose_args {
+    size_t N, V, n, changes;    /* n <= V                                            */
+    float *z;                   /* (N, V) logits                                     */
+    const int32_t *changed;     /* (N, changes) different ids in a row; -1: none     */
+    const float *repeat;        /* (N, changes)                                      */
+    const float *shift;         /* (N, changes)                                      */
+    float *before;              /* (N, changes) = the old logits, 0 for none         */
+    const float *temperature;   /* (N) negative: the row's id does not change       */
+    const int32_t *top_k;       /* (N)                                              */
+    const float *top_p, *min_p; /* (N)                                            */
+    const double *u;            /* (N) in [0, 1)                                  */
+    int32_t *id;                /* (N) = but for negative temperatures            */
+};
+
 /* What clipping multiplies a gradient with by: factor = min(1, clip / (norm + 1e-6)) with norm = sqrt(square)
  * the global norm, 1 where clip is 0; computed in double. NaN, with which adamw changes nothing, unless the
  * square and all n losses are finite.  Section 10 */

@@ -121,6 +121,18 @@ SIZES(rank)
     ARGS(rank_args, .N = s->rows, .V = s->V);
 }
 
+SIZES(likeliest) /* option: all ids */
+{
+    ARGS(likeliest_args, .N = s->rows, .V = s->V, .k = option || s->V < 5 ? s->V : 5);
+}
+
+SIZES(choose) /* option: fewer ids than logits, and no changes */
+{
+    size_t few = s->V < 3 ? s->V : 3;
+    ARGS(choose_args, .N = s->rows, .V = s->V, .n = option && s->V > 2 ? s->V - 2 : s->V,
+         .changes = option ? 0 : few);
+}
+
 SIZES(rope_fwd)
 {
     struct ddl_ragged r = option == RAGGED ? case_ragged(s) : (struct ddl_ragged){ 0 };

@@ -45,9 +45,10 @@ enum ddl_contents {
     DDL_SHARE,    /* uniform in 0 .. 1                                                       */
     DDL_COSINE,   /* of the angles of DDL_SINE                                               */
     DDL_SINE,
-    DDL_TOTAL,  /* sums of many exponentials: uniform in 100 .. 200                        */
-    DDL_INDEX,  /* uniform in 0 .. below - 1                                               */
-    DDL_TARGET, /* the same, some -1: ignored                                              */
+    DDL_TOTAL,    /* sums of many exponentials: uniform in 100 .. 200                        */
+    DDL_INDEX,    /* uniform in 0 .. below - 1                                               */
+    DDL_TARGET,   /* the same, some -1: ignored                                              */
+    DDL_DISTINCT, /* the same, but no number twice in a row                                  */
     /* The arrays of struct ddl_parts, of an array of `below` numbers: the parts cover it but for a number
      * here and there; PART_COPY: as PART_BEGIN, -1 for some. */
     DDL_PART_BEGIN,

@@ -224,3 +224,29 @@ void describe_rank(struct ddl_op_use *u, const struct rank_args *a)
     WRITE(entropy, ROW(1), OPTIONAL);
     u->flops = 6 * product(a->N, a->V);
 }
+
+void describe_likeliest(struct ddl_op_use *u, const struct likeliest_args *a)
+{
+    ITEMS(N, ALONE);
+    READ(z, ROW(a->V));
+    WRITE(id, ROW(a->k));
+    WRITE(logprob, ROW(a->k));
+    u->flops = 4 * product(a->N, a->V);
+}
+
+void describe_choose(struct ddl_op_use *u, const struct choose_args *a)
+{
+    ITEMS(N, ALONE);
+    UPDATE(z, ROW(a->V), .touched = a->N * a->n);
+    READ(changed, ROW(a->changes), VALUES(DISTINCT), .below = a->n);
+    READ(repeat, ROW(a->changes), VALUES(POSITIVE));
+    READ(shift, ROW(a->changes));
+    WRITE(before, ROW(a->changes));
+    READ(temperature, ROW(1), VALUES(GATE));
+    READ(top_k, ROW(1), VALUES(INDEX), .below = a->n);
+    READ(top_p, ROW(1), VALUES(SHARE));
+    READ(min_p, ROW(1), VALUES(SHARE));
+    READ(u, ROW(1), VALUES(SHARE));
+    UPDATE(id, ROW(1), VALUES(TARGET), .below = a->V);
+    u->flops = 4 * product(a->N, a->n);
+}

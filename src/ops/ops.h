@@ -114,6 +114,8 @@ struct ddl_limits {
     OP(loss_tile,       loss_tile_args) \
     OP(loss_grad,       loss_grad_args) \
     OP(rank,            rank_args) \
+    OP(likeliest,       likeliest_args) \
+    OP(choose,          choose_args) \
     OP(clip,            clip_args) \
     OP(adamw,           adamw_args)
 /* clang-format on */

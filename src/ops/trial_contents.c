@@ -137,7 +137,12 @@ const struct ddl_ragged *trial_ragged(const struct ddl_trial *t)
 static int32_t random_index(const struct ddl_operand *o, uint64_t key, uint64_t i)
 {
     enum { IGNORED = 3 }; /* one target in so many is */
-    return o->values == DDL_TARGET && i % IGNORED == 1 ? -1 : (int32_t)ddl_rng_below(key, i, o->below);
+    if (o->values != DDL_INDEX && i % IGNORED == 1)
+        return -1;
+    if (o->values != DDL_DISTINCT)
+        return (int32_t)ddl_rng_below(key, i, o->below);
+    size_t share = o->below / o->width; /* each place of a row has its own share of the numbers */
+    return (int32_t)(i % o->width * share + ddl_rng_below(key, i, share));
 }
 
 void trial_draw(const struct ddl_trial *t, const struct ddl_trial_plan *plan, const struct ddl_operand *o,
@@ -148,7 +153,7 @@ void trial_draw(const struct ddl_trial *t, const struct ddl_trial_plan *plan, co
     uint64_t key = ddl_rng_key(0, angles ? "angles" : o->name);
     for (size_t i = 0; i < n; i++) {
         if (o->element == DDL_ELEMENT_I32)
-            ((int32_t *)to)[i] = o->values == DDL_INDEX || o->values == DDL_TARGET
+            ((int32_t *)to)[i] = o->values >= DDL_INDEX && o->values <= DDL_DISTINCT
                                      ? random_index(o, key, i)
                                      : ragged_element(o->values, plan, trial_ragged(t), i);
         else if (o->element == DDL_ELEMENT_I64)

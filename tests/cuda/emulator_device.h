@@ -240,6 +240,11 @@ inline bool __all_sync(unsigned mask, bool predicate, DDL_SITE)
     return __ballot_sync(mask, predicate, where) == mask;
 }
 
+inline int __popc(unsigned bits)
+{
+    return __builtin_popcount(bits);
+}
+
 inline float __uint_as_float(uint32_t bits)
 {
     float x;

@@ -26,6 +26,8 @@ static const struct budget {
     { "cross_entropy", 1.55, 0.9, "logits are read again for the gradient" },
     { "loss_grad", 1.05, 0.8, "each warp reads a few numbers of its row" },
     { "rank", 2.05, 0.9, "logits are read again for the entropy" },
+    { "likeliest", 6.2, 0.9, "logits are read again for each id, from the cache" },
+    { "choose", 36, 0.9, "logits are read again for each bit of a limit, from the cache" },
     { "clip", 1.05, 0.25, "a few numbers" },
     { "adamw", 1.05, 0.7, "the parts of trials have odd sizes and begin anywhere" },
     { "sum_squares", 1.05, 0.7, "likewise" },

@@ -467,6 +467,95 @@ static void choices_of_the_last_token(void **state)
     }
 }
 
+/* Whether id is what the pick leaves of the logits z: greedy, of the k likeliest, or not excluded. */
+static void check_pick(const struct ddl_session_pick *pick, const float *z)
+{
+    int32_t excluded = pick->n_changes ? pick->changes[0].token : -1;
+    size_t before = 0;
+    assert_in_range(pick->id, 0, V - 1);
+    assert_int_not_equal(pick->id, excluded);
+    for (int32_t i = 0; i < V; i++)
+        before += i != excluded && (z[i] > z[pick->id] || (z[i] == z[pick->id] && i < pick->id));
+    assert_true(pick->temperature > 0 || before == 0);
+    assert_true(pick->top_k == 0 || before < pick->top_k);
+    double loss = pick->scored ? loss_of(z, pick->id) : 0;
+    assert_true(fabs((double)pick->loss - loss) <= 1e-5 * (1 + loss));
+}
+
+/* The likeliest tokens of a row of logits. */
+static void check_top(const struct ddl_scored_token *top, size_t n, const float *z)
+{
+    for (size_t i = 0; i < n; i++) {
+        double loss = loss_of(z, top[i].id);
+        assert_int_equal(rank_of(z, top[i].id), i);
+        assert_true(fabs((double)top[i].logprob + loss) <= 1e-5 * (1 + loss));
+    }
+}
+
+/* Several picks after the last token of each slot, whatever the size of the passes; scores and likeliest
+ * tokens of the tokens before it. */
+static void picks_of_the_last_token(void **state)
+{
+    (void)state;
+    enum { PICKS = 7, ROWS = 9, TOP = 5 };
+    static const size_t rows[] = { 1, 4, 100 };
+    static const struct ddl_logit_change never = { 3, 1, -INFINITY };
+    struct ddl_config config = config_of("ddl-cc-ec");
+    for (size_t i = 0; i < 2 * sizeof rows / sizeof *rows; i++) {
+        ddl_backend *backend = backend_of(test_backend(i % 2), 2);
+        ddl_model *model = model_of(&config, DDL_PRECISION_F32, backend);
+        ddl_session *session = session_of(model, 2, rows[i / 2]);
+        int32_t tokens[2][ROWS], targets[ROWS];
+        float losses[ROWS], *logits = malloc((ROWS + 1) * V * sizeof *logits);
+        struct ddl_session_pick picks[2][PICKS];
+        struct ddl_scored_token top[2][ROWS * TOP];
+        struct ddl_session_input inputs[2];
+        struct ddl_error err;
+        assert_non_null(logits);
+        memset(top, 0, sizeof top);
+        for (size_t b = 0; b < 2; b++) {
+            fill(tokens[b], b, ROWS);
+            for (size_t k = 0; k < PICKS; k++)
+                picks[b][k] = (struct ddl_session_pick){ .temperature = k % 3 ? 1 : 0,
+                                                         .top_k = k % 3 == 2 ? 3 : 0,
+                                                         .top_p = k % 2 ? 0.9f : 1,
+                                                         .u = (double)k / PICKS,
+                                                         .scored = k % 2,
+                                                         .changes = k % 4 ? &never : NULL,
+                                                         .n_changes = k % 4 ? 1 : 0 };
+            inputs[b] = (struct ddl_session_input){ .slot = b,
+                                                    .n = ROWS,
+                                                    .tokens = tokens[b],
+                                                    .n_logits = b ? 1 : ROWS,
+                                                    .logits = logits + b * ROWS * V,
+                                                    .targets = b ? NULL : targets,
+                                                    .losses = b ? NULL : losses,
+                                                    .n_picks = PICKS - b,
+                                                    .picks = picks[b],
+                                                    .n_top = TOP - b,
+                                                    .top = top[b] };
+        }
+        fill(targets, 7, ROWS);
+        targets[ROWS - 1] = -1;
+        assert_ok(ddl_session_prefill(session, inputs, 2, &err), err);
+        for (size_t b = 0; b < 2; b++) {
+            const float *last = logits + (ROWS - 1 + b) * V;
+            for (size_t k = 0; k < inputs[b].n_picks; k++)
+                check_pick(&picks[b][k], last);
+            check_top(top[b] + (ROWS - 1) * inputs[b].n_top, inputs[b].n_top, last);
+        }
+        for (size_t t = 0; t < ROWS - 1; t++) {
+            assert_true(fabs((double)losses[t] - loss_of(logits + t * V, targets[t])) <= 1e-4);
+            check_top(top[0] + t * TOP, TOP, logits + t * V);
+        }
+        assert_true(losses[ROWS - 1] == 0 && top[1][0].id == 0 && top[1][0].logprob == 0); /* no target */
+        free(logits);
+        ddl_session_free(session);
+        ddl_model_free(model);
+        ddl_backend_free(backend);
+    }
+}
+
 /* ---- errors ---- */
 
 /* A backend that reports a lost product at the pass number `at`, counted from 0. */
@@ -609,6 +698,40 @@ static void a_retry_appends_once(void **state)
             assert_int_equal(ddl_session_length(session, slot_), slot_ ? 0 : 38);                            \
     } while (0)
 
+static void misused_picks(ddl_session *session, struct ddl_session_input in)
+{
+    struct ddl_session_pick pick = { .top_p = 1 };
+    struct ddl_logit_change change = { .token = V, .repeat = 1 };
+    struct ddl_scored_token top[1];
+    struct ddl_error err;
+    float losses[2];
+    in.n_choices = 0, in.n_picks = 1;
+    assert_refused(ddl_session_prefill(session, &in, 1, &err),
+                   "the last token of slot 1 has picks: expected target -1, found 2");
+    in.targets = NULL, in.losses = NULL;
+    assert_refused(ddl_session_prefill(session, &in, 1, &err), "no array for the picks of slot 1");
+    in.picks = &pick, in.n_choices = 2, in.choices = in.tokens, in.choice_losses = losses;
+    assert_refused(ddl_session_prefill(session, &in, 1, &err), "slot 1 has both choices and picks");
+    in.n_choices = 0, pick.temperature = NAN;
+    assert_refused(ddl_session_prefill(session, &in, 1, &err), "temperature of a pick for slot 1");
+    pick.temperature = 1, pick.u = 1;
+    assert_refused(ddl_session_prefill(session, &in, 1, &err), "u of a pick for slot 1");
+    pick.u = 0, pick.top_p = 1.5f;
+    assert_refused(ddl_session_prefill(session, &in, 1, &err), "top_p of a pick for slot 1");
+    pick.top_p = 1, pick.min_p = -1;
+    assert_refused(ddl_session_prefill(session, &in, 1, &err), "min_p of a pick for slot 1");
+    pick.min_p = 0, pick.changes = &change, pick.n_changes = 1;
+    assert_refused(ddl_session_prefill(session, &in, 1, &err),
+                   "changed token 0 for slot 1: expected 0 to 66, found 67");
+    pick.n_changes = V + 1;
+    assert_refused(ddl_session_prefill(session, &in, 1, &err), "68 changes of logits for slot 1");
+    pick.n_changes = 0, in.n_top = 1;
+    assert_refused(ddl_session_prefill(session, &in, 1, &err), "no array for the likeliest tokens of slot 1");
+    in.n_top = V + 1, in.top = top;
+    assert_refused(ddl_session_prefill(session, &in, 1, &err),
+                   "n_top of slot 1: expected at most 67, found 68");
+}
+
 static void misuse(void **state)
 {
     (void)state;
@@ -661,6 +784,7 @@ static void misuse(void **state)
     in.choices = tokens, in.targets = tokens, in.losses = logits;
     assert_refused(ddl_session_prefill(session, &in, 1, &err),
                    "the last token of slot 1 has choices: expected target -1, found 2");
+    misused_picks(session, in);
     in.n_choices = 0, in.targets = NULL, in.losses = NULL;
     struct ddl_session_input twice[] = { in, in };
     assert_refused(ddl_session_prefill(session, twice, 2, &err), "slot 1 occurs twice");
@@ -695,6 +819,7 @@ static void misuse(void **state)
         { .slots = 1, .tokens = CONTEXT + 1 },
         { .slots = SIZE_MAX, .tokens = 4 },
         { .slots = 1, .tokens = 4, .rows = SIZE_MAX },
+        { .slots = 1, .tokens = 4, .ids = V + 1 },
     };
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         assert_int_equal(ddl_session_create(&none, model, &sizes[i], &err), DDL_E_USAGE);
@@ -967,6 +1092,7 @@ int main(void)
         cmocka_unit_test(cuts_are_checked),
         cmocka_unit_test(choices_are_scored_by_forks),
         cmocka_unit_test(choices_of_the_last_token),
+        cmocka_unit_test(picks_of_the_last_token),
         cmocka_unit_test(a_retry_appends_once),
         cmocka_unit_test(a_prefill_is_interrupted),
         cmocka_unit_test(misuse),

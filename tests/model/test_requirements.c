@@ -68,20 +68,24 @@ static ddl_status decode(ddl_model *model, struct ddl_error *err)
     const struct ddl_session_options options = { .slots = 1, .tokens = SMALL_T };
     float losses[4], entropies[4];
     int32_t ranks[4];
+    struct ddl_scored_token top[4];
+    struct ddl_session_pick pick = { .top_p = 1 };
     const struct ddl_session_input input = { .slot = 0,
                                              .n = 4,
                                              .tokens = tokens,
                                              .targets = tokens + SMALL_T,
                                              .losses = losses,
                                              .ranks = ranks,
-                                             .entropies = entropies };
+                                             .entropies = entropies,
+                                             .n_top = 1,
+                                             .top = top };
     const size_t slot = 0;
     ddl_session *session = NULL;
     ddl_status status = ddl_session_create(&session, model, &options, err);
     if (!status)
         status = ddl_session_prefill(session, &input, 1, err);
     if (!status)
-        status = ddl_session_step(session, 1, &slot, tokens, NULL, err);
+        status = ddl_session_choose(session, 1, &slot, tokens, &pick, err);
     ddl_session_free(session);
     return status;
 }

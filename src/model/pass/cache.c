@@ -85,7 +85,7 @@ static void carve(struct ddl_cache *cache, struct ddl_arena *arena, const struct
         return;
     }
     cache->integers = ddl_arena_take(arena, count_integers(o), sizeof *cache->integers);
-    cache->scores = ddl_arena_take(arena, o->rows, DDL_SCORES * sizeof *cache->scores);
+    scores_take(&cache->scores, arena, o->rows, k->vocab_size);
     for (size_t l = 0; l < k->n_layers; l++) {
         struct cache_layer unplaced = { 0 }, *layer = cache->layer ? &cache->layer[l] : &unplaced;
         take_layer(cache, layer, arena, numbers);
@@ -122,8 +122,9 @@ static ddl_status make(struct ddl_cache *cache, struct ddl_error *err)
     const struct ddl_backend *backend = cache->model->backend;
     size_t bytes = measure(k, o);
     cache->layer = calloc(k->n_layers, sizeof *cache->layer);
-    cache->host = bytes == SIZE_MAX ? NULL : ddl_mem_zalloc(DDL_SCORES * o->rows * sizeof *cache->host);
-    if (cache->layer && cache->host &&
+    if (bytes != SIZE_MAX)
+        cache->scores.host = ddl_mem_zalloc(scores_host_bytes(o->rows, k->vocab_size));
+    if (cache->layer && cache->scores.host &&
         ddl_uploads_init(&cache->uploads, backend, (count_integers(o) + o->rows) * sizeof(int32_t)))
         cache->memory = backend->ops->alloc(backend->ctx, cache->bytes = bytes);
     if (!cache->memory)
@@ -166,7 +167,7 @@ void ddl_cache_free(ddl_cache *cache)
         backend->ops->free(backend->ctx, cache->memory);
     rope_free(&cache->rope, cache->model);
     free(cache->layer);
-    ddl_mem_free(cache->host);
+    ddl_mem_free(cache->scores.host);
     ddl_mem_free(cache);
 }
 

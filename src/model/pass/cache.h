@@ -6,10 +6,8 @@
 #include "model/pass/history.h"
 #include "model/pass/pass.h"
 #include "model/pass/rope.h"
+#include "model/pass/scores.h"
 #include "ops/uploads.h"
-
-/* What is known of an output's target: loss, rank (an int32_t), entropy. */
-enum { DDL_SCORES = 3 };
 
 struct cache_layer {
     float *k, *v;               /* slots slot_stride apart, (tokens, H h) each; NULL: */
@@ -21,19 +19,18 @@ struct ddl_cache {
     struct ddl_cache_options options;
     size_t slot_stride; /* numbers from slot to slot of keys, and of values; even */
     size_t bytes;       /* of `memory` */
-    void *memory;       /* of the backend; everything below is carved from it, but for `layer` and `host` */
-    struct rope rope;   /* (options.tokens) positions */
+    void *memory; /* of the backend; everything below is carved from it, but for `layer` and scores.host */
+    struct rope rope; /* (options.tokens) positions */
     /* The arrays of every pass, each with its largest size, so that the ops of two passes with the same
      * numbers of sequences and rows have the same arguments. */
     int32_t *integers;         /* all of them */
     struct ddl_ragged ragged;  /* the first ones; B and N are 0 */
     struct ddl_ragged queries; /* exact: each row as a sequence; B and N are 0 */
     int32_t *outputs;          /* (options.rows) the head's: rows of the outputs */
-    float *scores;             /* (DDL_SCORES, options.rows) of the head         */
+    struct scores scores;      /* of the head                                    */
     struct history embed, readout;
     struct cache_layer *layer;  /* (n_layers), host memory */
     struct ddl_uploads uploads; /* of `integers`, and of a pass's tokens */
-    int32_t *host;              /* (DDL_SCORES, options.rows) host memory for targets and scores */
 };
 
 #endif

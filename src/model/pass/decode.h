@@ -10,6 +10,7 @@ struct ddl_cache_options {
     size_t histories; /* of each convolution */
     size_t tokens;    /* positions of a slot */
     size_t rows;      /* of a pass */
+    size_t ids;       /* picks choose tokens below it */
     bool bf16;        /* keys and values */
     bool exact; /* attention computes each row by itself, as in a pass of single tokens, so that its bits
                    do not depend on the rows of its sequence in the pass */
@@ -41,11 +42,15 @@ bool ddl_cache_has_histories(const ddl_cache *cache);
 /* What is wanted of one row of a pass. All arrays are host memory. */
 struct ddl_decode_output {
     size_t row, n_targets;
-    const int32_t *targets; /* (n_targets)                                          */
-    float *logits;          /* (V) = or NULL                                        */
-    float *losses;          /* (n_targets) = -log p(target), nats                   */
-    int32_t *ranks;         /* (n_targets) = as struct rank_args, or NULL           */
-    float *entropy;         /* = of the prediction, nats, or NULL; needs a target   */
+    const int32_t *targets;         /* (n_targets)                                          */
+    float *logits;                  /* (V) = or NULL                                        */
+    float *losses;                  /* (n_targets) = -log p(target), nats                   */
+    int32_t *ranks;                 /* (n_targets) = as struct rank_args, or NULL           */
+    float *entropy;                 /* = of the prediction, nats, or NULL; needs a target   */
+    size_t n_picks;                 /* 0 where there are targets                            */
+    struct ddl_session_pick *picks; /* (n_picks) id and loss =                      */
+    size_t n_top;                   /* at most DDL_MOST_TOP                         */
+    struct ddl_scored_token *top;   /* (n_top) =                                    */
 };
 struct ddl_decode_batch {
     size_t n_sequences;

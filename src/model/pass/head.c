@@ -6,6 +6,7 @@
 #include "model/pass/cache.h"
 #include "model/params/gradients.h"
 #include "model/pass/linear.h"
+#include "model/pass/scores.h"
 #include "model/params/precision.h"
 #include "model/observe/probe_calls.h"
 #include "model/pass/workspace.h"
@@ -220,107 +221,6 @@ void head_logits(const struct pass *p, const float *x_out, size_t rows, float *h
     }
 }
 
-/* Logits of `rows` rows to their places in host memory, adjacent ones together. */
-static void download_logits(const struct pass *p, const struct ddl_decode_output *outputs, size_t rows)
-{
-    size_t V = p->config->vocab_size, n;
-    for (size_t i = 0; i < rows; i += n) {
-        float *to = outputs[i].logits;
-        for (n = 1; to && i + n < rows && outputs[i + n].logits == to + n * V;)
-            n++;
-        if (to)
-            p->ops->download(p->ctx, to, p->ws->logits + i * V, n * V * sizeof *to);
-    }
-}
-
-/* Scores of n outputs: of their targets number first to first + count - 1. An output that has fewer has -1 as
- * the others. */
-struct scoring {
-    const struct ddl_decode_output *outputs;
-    size_t n, first, count;
-    bool ranks, entropies; /* of any of them; entropies with the first targets only */
-};
-
-/* As many as the arrays hold, of those that an output has. */
-static size_t count_at_once(const struct pass *p, const struct scoring *s)
-{
-    size_t rows = p->cache->options.rows, N = p->ws->options.batch * p->ws->options.tokens;
-    size_t capacity = (rows < N ? rows : N) / s->n, most = 0;
-    for (size_t i = 0; i < s->n; i++)
-        most = s->outputs[i].n_targets > most ? s->outputs[i].n_targets : most;
-    size_t left = most > s->first ? most - s->first : 0;
-    return left < capacity ? left : capacity;
-}
-
-/* Uploads the targets: (count, n). */
-static void upload_targets(const struct pass *p, const struct scoring *s)
-{
-    int32_t *host = p->cache->host;
-    for (size_t k = 0; k < s->count; k++) {
-        for (size_t i = 0; i < s->n; i++) {
-            const struct ddl_decode_output *out = &s->outputs[i];
-            host[k * s->n + i] = s->first + k < out->n_targets ? out->targets[s->first + k] : -1;
-        }
-    }
-    p->ops->upload(p->ctx, p->ws->targets, host, s->count * s->n * sizeof *host);
-}
-
-/* Computes the cache's scores: losses (count, n), ranks (count, n), entropies (n). */
-static void score(const struct pass *p, const struct scoring *s)
-{
-    float *losses = p->cache->scores, *ranks = losses + s->count * s->n, *entropies = ranks + s->count * s->n;
-    for (size_t at = 0; at < s->count * s->n; at += s->n) {
-        bool entropy = s->entropies && at == 0;
-        p->ops->cross_entropy(p->ctx, &(struct cross_entropy_args){ .N = s->n,
-                                                                    .V = p->config->vocab_size,
-                                                                    .z = p->ws->logits,
-                                                                    .targets = p->ws->targets + at,
-                                                                    .loss = losses + at });
-        if (s->ranks || entropy)
-            p->ops->rank(p->ctx, &(struct rank_args){ .N = s->n,
-                                                      .V = p->config->vocab_size,
-                                                      .z = p->ws->logits,
-                                                      .targets = p->ws->targets + at,
-                                                      .rank = (void *)(ranks + at),
-                                                      .entropy = entropy ? entropies : NULL });
-    }
-}
-
-static void download_scores(const struct pass *p, const struct scoring *s)
-{
-    const size_t numbers = s->count * s->n;
-    const size_t entropies = s->entropies ? s->n : 0, ranks = s->ranks || s->entropies ? numbers : 0;
-    int32_t *host = p->cache->host;
-    p->ops->download(p->ctx, host, p->cache->scores, (numbers + ranks + entropies) * sizeof *host);
-    const float *losses = (const void *)host;
-    for (size_t i = 0; i < s->n; i++) {
-        const struct ddl_decode_output *out = &s->outputs[i];
-        for (size_t k = 0; k < s->count && s->first + k < out->n_targets; k++) {
-            out->losses[s->first + k] = losses[k * s->n + i];
-            if (out->ranks)
-                out->ranks[s->first + k] = host[numbers + k * s->n + i];
-        }
-        if (s->entropies && out->entropy)
-            *out->entropy = losses[2 * numbers + i];
-    }
-}
-
-/* Losses, ranks and entropies of n outputs, from their logits. */
-static void score_rows(const struct pass *p, const struct ddl_decode_output *outputs, size_t n)
-{
-    struct scoring s = { .outputs = outputs, .n = n };
-    for (size_t i = 0; i < n; i++) {
-        s.ranks = s.ranks || outputs[i].ranks;
-        s.entropies = s.entropies || outputs[i].entropy;
-    }
-    for (; (s.count = count_at_once(p, &s)) > 0; s.first += s.count) {
-        upload_targets(p, &s);
-        score(p, &s);
-        download_scores(p, &s);
-        s.entropies = false;
-    }
-}
-
 void head_outputs(const struct pass *p, const float *x_out, const struct ddl_decode_batch *batch)
 {
     const struct ddl_workspace *ws = p->ws;
@@ -333,7 +233,6 @@ void head_outputs(const struct pass *p, const float *x_out, const struct ddl_dec
         struct part part = { row, n - row < step ? n - row : step, 0, V };
         logits_fwd(p, part);
         probe_rows(p, "logits", ws->logits, row, part.rows, V);
-        download_logits(p, batch->outputs + row, part.rows);
-        score_rows(p, batch->outputs + row, part.rows);
+        scores_of_rows(p, batch->outputs + row, part.rows);
     }
 }

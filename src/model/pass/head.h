@@ -10,7 +10,7 @@
 void head_loss(const struct pass *p, const float *x_out, bool grad, float *dx_out);
 /* Logits of the last `rows` positions of every sequence: host (B, rows, V). */
 void head_logits(const struct pass *p, const float *x_out, size_t rows, float *host);
-/* Logits, losses, ranks and entropies that are wanted of single rows of a ragged batch. */
+/* What is wanted of the logits of single rows of a ragged batch. */
 void head_outputs(const struct pass *p, const float *x_out, const struct ddl_decode_batch *batch);
 
 #endif

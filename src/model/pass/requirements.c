@@ -43,7 +43,7 @@ static const struct part {
         [USE_BF16] = OPS(OP(matmul_bf16), OP(cast_bf16), OP(widen_bf16), OP(gather_bf16), OP(loss_tile),
                          OP(loss_grad)),
         [USE_INT8] = OPS(OP(matmul_q8), OP(quantize_q8), OP(dequantize_q8), OP(gather_q8)),
-        [USE_CACHE] = OPS(OP(cache_append)) } },
+        [USE_CACHE] = OPS(OP(cache_append), OP(likeliest), OP(choose)) } },
     { "ddl_value_channels",
       has_channels,
       { [USE_FORWARD] = OPS(OP(init_state_fwd), OP(fold_fwd), OP(compress_fwd)),

@@ -220,6 +220,8 @@ struct parts_args {
     X(loss_tile)         /* rows                                       */                                    \
     X(loss_grad)         /* rows                                       */                                    \
     X(rank)              /* rows                                       */                                    \
+    X(likeliest)         /* rows                                       */                                    \
+    X(choose)            /* rows                                       */                                    \
     X(adamw)             /* numbers                                    */                                    \
     X(sum_squares)       /* of a float array; the sum, a double        */                                    \
     X(sum_parts)         /* numbers; parts_args                        */

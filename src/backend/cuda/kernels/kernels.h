@@ -8,7 +8,7 @@
 /* clang-format off */
 #define CUDA_FILES(F) F(rows) F(products) F(q8) F(loss) F(norms) F(swiglu) F(elementwise) F(optim) \
     F(attention) F(attention_mma) F(rope) F(delta) F(residual) F(compress) F(project) F(depth) F(streams) \
-    F(hyper) F(pool)
+    F(hyper) F(pool) F(choose)
 #define CUDA_KERNELS(K) \
     K(rows,   copy,          256) \
     K(rows,   copy_in_order, 256) \
@@ -29,6 +29,8 @@
     K(loss,   loss_tile,     256) \
     K(loss,   loss_grad,     256) \
     K(loss,   rank,          256) \
+    K(loss,   likeliest,     256) \
+    K(choose, choose,        512) \
     K(norms,  rmsnorm_fwd,   128) \
     K(norms,  rmsnorm_bwd,   128) \
     K(norms,  add_columns,   256) \

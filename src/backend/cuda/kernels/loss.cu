@@ -1,6 +1,6 @@
-/* Cross-entropy, whole or a tile of the vocabulary at a time, and ranks of targets. A block computes a row;
- * each thread sums exponentials of its numbers relative to the largest so far, and threads are added in
- * double in a fixed order. */
+/* Cross-entropy, whole or a tile of the vocabulary at a time, ranks of targets, and likeliest ids. A block
+ * computes a row; each thread sums exponentials of its numbers relative to the largest so far, and threads
+ * are added in double in a fixed order. */
 #include "backend/cuda/kernels/kernels.h"
 #include "backend/cuda/kernels/vectors.cuh"
 
@@ -173,5 +173,57 @@ KERNEL(rank, 256, struct rank_args)
         weighted = block_sum(weighted, totals);
         if (threadIdx.x == 0)
             a.entropy[n] = static_cast<float>(log(total) - weighted / total);
+    }
+}
+
+/* The place of an id in the order, later ones smaller; 0 for NaN. 0 and -0 are equal. */
+__device__ inline unsigned long long place_of(float z, size_t id)
+{
+    const uint32_t bits = __float_as_uint(z + 0.0f), key = bits >> 31 ? ~bits : bits | 0x80000000u;
+    return z != z ? 0 : static_cast<unsigned long long>(key) << 32 | ~static_cast<uint32_t>(id);
+}
+
+__device__ inline unsigned long long block_last(unsigned long long x, unsigned long long *shared)
+{
+    for (int bits = 16; bits > 0; bits /= 2) {
+        const unsigned long long other = __shfl_xor_sync(ALL_LANES, x, bits);
+        x = other > x ? other : x;
+    }
+    if (threadIdx.x % 32 == 0)
+        shared[threadIdx.x / 32] = x;
+    __syncthreads();
+    for (unsigned warp = 0; warp < WARPS; warp++)
+        x = shared[warp] > x ? shared[warp] : x;
+    __syncthreads();
+    return x;
+}
+
+/* Each round finds the id that comes next in the order. */
+KERNEL(likeliest, 256, struct likeliest_args)
+{
+    SHARED(float, tops, WARPS);
+    SHARED(double, totals, WARPS);
+    SHARED(unsigned long long, places, WARPS);
+    const bool fast = a.V % 4 == 0 && aligned16(a.z);
+    for (size_t n = blockIdx.x; n < a.N; n += gridDim.x) {
+        const float *z = a.z + n * a.V;
+        const softmax_sum s = sum_of_thread(z, a.V, fast);
+        const float top = block_largest(s.top, tops);
+        const double total = block_sum(share_of(s, top), totals);
+        unsigned long long before = ~0ull;
+        for (size_t k = 0; k < a.k; k++) {
+            unsigned long long next = 0;
+            for (size_t i = threadIdx.x; i < a.V; i += THREADS) {
+                const unsigned long long place = place_of(z[i], i);
+                next = place < before && place > next ? place : next;
+            }
+            before = block_last(next, places);
+            if (threadIdx.x != 0)
+                continue;
+            const uint32_t id = ~static_cast<uint32_t>(before);
+            a.id[n * a.k + k] = before ? static_cast<int32_t>(id) : -1;
+            a.logprob[n * a.k + k] =
+                before ? static_cast<float>(static_cast<double>(z[id]) - top - log(total)) : 0;
+        }
     }
 }
