@@ -1,6 +1,5 @@
 /* add: X' = X + f, done by F's output product itself. Backward: dX = dX', df = dX'. With ddl_f_norm f is
  * added once it is normalized, and backward reverses the state in place. */
-#include "model/observe/probe_calls.h"
 #include "model/residual/table.h"
 
 static ddl_status check(const struct ddl_config *config, struct ddl_error *err)
@@ -22,26 +21,14 @@ static const char *release_file(const struct ddl_config *config, const char **wh
 
 static void write_normalized_fwd(const struct sublayer *s, struct operand x_in, struct operand ctx)
 {
-    const struct pass *p = s->p;
     (void)x_in;
     (void)ctx;
-    p->ops->scale_fwd(p->ctx,
-                      &(struct scale_args){
-                          .N = p->N, .d = p->config->d_model, .w = 1, .f = s->acts->f, .X = s->stream->X });
+    add_scaled_fwd(s, 1, NULL);
 }
 
 static struct operand write_normalized_bwd(const struct sublayer *s)
 {
-    const struct pass *p = s->p;
-    p->ops->scale_bwd(p->ctx, &(struct scale_grad_args){ .N = p->N,
-                                                         .d = p->config->d_model,
-                                                         .w = 1,
-                                                         .f = s->acts->f,
-                                                         .G = s->stream->dX,
-                                                         .X = s->stream->X,
-                                                         .df = s->df.value });
-    probe_tensor(p, "X", s->stream->X, p->config->d_model);
-    return operand_of(s->df);
+    return add_scaled_bwd(s, 1, NULL, NULL);
 }
 
 static double flops_normalized(const struct ddl_config *config)

@@ -150,6 +150,10 @@ static inline struct operand sublayer_dX(const struct sublayer *s)
 /* read_fwd and read_bwd with the layer's compressor; for c = 1 the stream itself. */
 const float *read_stream_fwd(const struct sublayer *s, struct history *history);
 void read_stream_bwd(const struct sublayer *s);
+/* X += lambda (*) f, lambda (w) or NULL (1), and its backward, which reverses X: df, and dlambda += where
+ * there is a lambda. */
+void add_scaled_fwd(const struct sublayer *s, size_t w, const float *lambda);
+struct operand add_scaled_bwd(const struct sublayer *s, size_t w, const float *lambda, float *dlambda);
 /* For rules with ddl_per_feature: d, or 1. */
 size_t weights_per_row(const struct ddl_config *config);
 /* The check of rules for one value channel. */

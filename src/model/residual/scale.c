@@ -28,35 +28,19 @@ static void params(struct param_plan *plan, int *index)
 
 static void write_fwd(const struct sublayer *s, struct operand x_in, struct operand ctx)
 {
-    const struct pass *p = s->p;
     (void)x_in;
     (void)ctx;
-    p->ops->scale_fwd(p->ctx, &(struct scale_args){ .N = p->N,
-                                                    .d = p->config->d_model,
-                                                    .w = weights_per_row(p->config),
-                                                    .f = s->acts->f,
-                                                    .lambda = param_value(p, s->params[LAMBDA]),
-                                                    .X = s->stream->X });
+    add_scaled_fwd(s, weights_per_row(s->p->config), param_value(s->p, s->params[LAMBDA]));
 }
 
 static struct operand write_bwd(const struct sublayer *s)
 {
     const struct pass *p = s->p;
-    struct activation df = s->df;
-    p->ops->scale_bwd(p->ctx, &(struct scale_grad_args){ .N = p->N,
-                                                         .d = p->config->d_model,
-                                                         .w = weights_per_row(p->config),
-                                                         .f = s->acts->f,
-                                                         .lambda = param_value(p, s->params[LAMBDA]),
-                                                         .G = s->stream->dX,
-                                                         .X = s->stream->X,
-                                                         .df = df.value,
-                                                         .df16 = df.bf16,
-                                                         .dlambda = param_grad(p, s->params[LAMBDA]) });
-    probe_tensor(p, "X", s->stream->X, p->config->d_model);
-    probe_grad(p, s->params[LAMBDA]);
-    probe_activation(p, "df", df, p->N, p->config->d_model);
-    return operand_of(df);
+    int index = s->params[LAMBDA];
+    struct operand df =
+        add_scaled_bwd(s, weights_per_row(p->config), param_value(p, index), param_grad(p, index));
+    probe_grad(p, index);
+    return df;
 }
 
 static double flops(const struct ddl_config *config)
