@@ -249,9 +249,9 @@ struct ddl_train_preview {
  * far as they are set, as ddl_train_run does, and trains a scratch model for some seconds on the data to
  * estimate the time: on micro-batches that grow up to the run's as long as the next one is expected to end
  * within three seconds of the first, and with fewer layers if the weights exceed 256 MiB. Smaller ones are
- * scaled by their FLOPs. Without data, or where the memory does not suffice, nothing is measured. `callbacks`
- * (may be NULL): check, note. The plan in *out is valid, its params_total not 0, also where data or tokenizer
- * are in error. */
+ * scaled by their FLOPs. Without data nothing is measured. `callbacks` (may be NULL): check, note.
+ * DDL_E_MEMORY, with both sizes and options with which the run fits, if the memory does not suffice. The plan
+ * in *out is valid, its params_total not 0, also then, and where data or tokenizer are in error. */
 DDL_API ddl_status ddl_train_dry_run(const struct ddl_train_config *config,
                                      const struct ddl_train_callbacks *callbacks,
                                      struct ddl_train_preview *out, struct ddl_error *err);

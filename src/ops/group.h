@@ -30,15 +30,17 @@ struct ddl_group_ops {
     ddl_status (*load)(void *ctx, unsigned char device[DDL_GROUP_DEVICE], char *text, size_t text_size,
                        struct ddl_error *err);
     ddl_status (*make_id)(void *ctx, unsigned char id[DDL_GROUP_ID], struct ddl_error *err);
-    /* Connects the ranks: returns when all have called it. ctx is the backend's state, which is borrowed. */
+    /* Connects the ranks, which all call it. Returns before they are connected: the first `poll` that is
+     * complete reports it. ctx is the backend's state, which is borrowed. */
     ddl_status (*open)(void **group, void *ctx, const struct ddl_group_config *config, struct ddl_error *err);
     /* The piece of x (n) that this rank owns = its sum over all ranks; the others are undefined. x is
      * complete at the event `ready` of the backend. */
     void (*reduce_scatter)(void *group, float *x, size_t n, uint64_t ready);
     /* Each piece of x (n) = that piece of the rank that owns it. */
     void (*all_gather)(void *group, float *x, size_t n, uint64_t ready);
-    /* Whether all calls are complete; does not wait. Ops that are submitted afterwards see the results.
-     * DDL_E_DEVICE if a rank is lost or the library failed: then the group can only be aborted. */
+    /* Whether the ranks are connected and all calls are complete; does not wait. Ops that are submitted
+     * afterwards see the results. DDL_E_DEVICE if a rank is lost or the library failed: then the group can
+     * only be aborted. */
     ddl_status (*poll)(void *group, bool *is_complete, struct ddl_error *err);
     /* Releases a group after an error; calls in flight end. */
     void (*abort)(void *group);

@@ -198,6 +198,12 @@ struct ddl_ops {
     void (*wait)(void *ctx, ddl_event event);
     void (*synchronize)(void *ctx); /* waits for everything submitted */
 
+    /* Around ops, and zero, of a pass that may be repeated with the same arguments: the backend may submit
+     * them together, at end_graph or before a call of another member. Not nested. NULL: every op is submitted
+     * when it is called. */
+    void (*begin_graph)(void *ctx);
+    void (*end_graph)(void *ctx);
+
     /* Bytes of an 8-bit matrix. Does not decrease with rows. */
     size_t (*q8_bytes)(void *ctx, size_t rows, size_t width);
 
@@ -214,6 +220,18 @@ struct ddl_ops {
     /* Collectives between devices; NULL where the backend has none. */
     const struct ddl_group_ops *group;
 };
+
+static inline void ddl_begin_graph(const struct ddl_ops *ops, void *ctx)
+{
+    if (ops->begin_graph)
+        ops->begin_graph(ctx);
+}
+
+static inline void ddl_end_graph(const struct ddl_ops *ops, void *ctx)
+{
+    if (ops->end_graph)
+        ops->end_graph(ctx);
+}
 
 /* What ddl_backend_create returns: the table and its state. */
 struct ddl_backend {

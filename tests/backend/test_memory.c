@@ -106,12 +106,89 @@ static void events_complete(ddl_backend *backend)
 }
 PROPERTY(events_complete)
 
+enum { CALLS = 12 }; /* of a pass: enough for a graph */
+
+/* x_i = value + i, (CALLS) by as many ops. */
+static void pass(ddl_backend *backend, float value, float *x)
+{
+    for (size_t i = 0; i < CALLS; i++)
+        backend->ops->fill(backend->ctx, &(struct fill_args){ 1, value + (float)i, x + i });
+}
+
+/* Whether x has what a pass writes. */
+static void check_pass(ddl_backend *backend, float value, const float *x)
+{
+    float host[CALLS];
+    backend->ops->download(backend->ctx, host, x, sizeof host);
+    for (size_t i = 0; i < CALLS; i++)
+        assert_true(host[i] == value + (float)i);
+}
+
+/* More passes than a backend has graphs of; each is repeated at once and after all others. */
+static void passes_are_repeated(ddl_backend *backend)
+{
+    enum { PASSES = 70 };
+    const struct ddl_ops *ops = backend->ops;
+    void *ctx = backend->ctx;
+    float *x = ops->alloc(ctx, CALLS * sizeof *x);
+    assert_non_null(x);
+    for (size_t i = 0; i < 3 * PASSES; i++) {
+        float value = (float)(i < 2 * PASSES ? i / 2 : i - 2 * PASSES);
+        ops->zero(ctx, x, CALLS * sizeof *x);
+        ddl_begin_graph(ops, ctx);
+        pass(backend, value, x);
+        ddl_end_graph(ops, ctx);
+        check_pass(backend, value, x);
+    }
+    ops->free(ctx, x);
+    check_error(backend);
+}
+PROPERTY(passes_are_repeated)
+
+/* Other calls within a pass are in order with its ops. */
+static void passes_with_transfers(ddl_backend *backend)
+{
+    const struct ddl_ops *ops = backend->ops;
+    void *ctx = backend->ctx;
+    const float other[CALLS] = { 5, 6, 7 };
+    float *x = ops->alloc(ctx, sizeof other);
+    assert_non_null(x);
+    for (size_t i = 0; i < 4; i++) {
+        ddl_begin_graph(ops, ctx);
+        pass(backend, 1, x);
+        check_pass(backend, 1, x);
+        pass(backend, 2, x);
+        ops->zero(ctx, x, sizeof *x);
+        ops->upload(ctx, x + 1, other + 1, (CALLS - 1) * sizeof *x);
+        pass(backend, 3, x);
+        float *y = ops->alloc(ctx, sizeof other);
+        assert_non_null(y);
+        pass(backend, 4, y);
+        ops->copy(ctx, &(struct copy_args){ .rows = 1, .width = 1, .src = y, .dst = x });
+        ops->free(ctx, y);
+        ddl_event event = ops->record(ctx);
+        pass(backend, 5, x);
+        ops->wait(ctx, event);
+        ops->zero(ctx, x, 2 * sizeof *x);
+        ddl_end_graph(ops, ctx);
+        float found[CALLS];
+        ops->download(ctx, found, x, sizeof found);
+        for (size_t k = 0; k < CALLS; k++)
+            assert_true(found[k] == (k < 2 ? 0 : 5 + (float)k));
+    }
+    ops->free(ctx, x);
+    check_error(backend);
+}
+PROPERTY(passes_with_transfers)
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_transfers),
         cmocka_unit_test(test_transfers_take_place_in_order),
         cmocka_unit_test(test_events_complete),
+        cmocka_unit_test(test_passes_are_repeated),
+        cmocka_unit_test(test_passes_with_transfers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,8 +15,10 @@
  * Environment: CUDA_SIM_DEVICES (1), CUDA_SIM_MEMORY (bytes of a device, 4 GiB), CUDA_SIM_BUSY (of them in
  * use by others), CUDA_SIM_VERSION (13000), CUDA_SIM_CAPABILITY (90), CUDA_SIM_SEED (1), CUDA_SIM_FAIL
  * (number of the launch that fails, from 1), CUDA_SIM_EXCLUSIVE (1: another process has the device for
- * itself), CUDA_SIM_REPORT (a file: the most bytes that were allocated at a time, and the number of
- * allocations).
+ * itself), CUDA_SIM_FAIL_CAPTURE, CUDA_SIM_FAIL_INSTANTIATE and CUDA_SIM_FAIL_GRAPH (number of the capture,
+ * of the instantiation, and of the launch of a graph, that fails, from 1), CUDA_SIM_REPORT (a file: the most
+ * bytes that were allocated at a time, and the numbers of allocations, of graphs that were instantiated, of
+ * their launches, and of the nodes of the largest).
  */
 #include "driver.h"
 #include "emulator.h"
@@ -31,6 +33,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -95,7 +98,9 @@ static size_t allocations;
 static std::map<std::string, std::unique_ptr<CUfunc_st>> functions;
 static CUresult sticky; /* an error of the device: every later call reports it */
 static uint64_t random_state, launches;
-static std::string executing; /* for messages */
+static size_t captures, instantiated, graph_launches, most_nodes;
+static std::set<CUgraphExec> graphs; /* executable ones */
+static std::string executing;        /* for messages */
 
 static size_t setting(const char *name, size_t otherwise)
 {
@@ -237,6 +242,10 @@ static CUresult submit(CUstream stream, std::function<CUresult()> command)
         return legacy_stream();
     if (stream->is_invalid)
         return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    if (stream->capture && captures == setting("CUDA_SIM_FAIL_CAPTURE", 0)) {
+        stream->is_invalid = true;
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    }
     if (stream->capture) {
         stream->capture->commands.push_back(std::move(command));
         return CUDA_SUCCESS;
@@ -472,7 +481,8 @@ static void report(CUdevice device)
     FILE *file = path ? fopen(path, "w") : nullptr;
     if (!file)
         return;
-    fprintf(file, "bytes %zu allocations %zu\n", peak[device], allocations);
+    fprintf(file, "bytes %zu allocations %zu graphs %zu launches %zu nodes %zu\n", peak[device], allocations,
+            instantiated, graph_launches, most_nodes);
     fclose(file);
 }
 
@@ -484,6 +494,8 @@ DRIVER CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
     if (--contexts[device].retained)
         return CUDA_SUCCESS;
     report(device);
+    if (!graphs.empty())
+        complain("%zu graphs are not destroyed", graphs.size());
     if (used[device])
         complain("%zu bytes of device %d are not freed", used[device], device);
     return CUDA_SUCCESS;
@@ -773,6 +785,16 @@ DRIVER CUresult cuModuleGetFunction(CUfunction *function, CUmodule, const char *
     return CUDA_SUCCESS;
 }
 
+DRIVER CUresult cuFuncGetParamInfo(CUfunction function, size_t index, size_t *offset, size_t *bytes)
+{
+    if (index > 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    *offset = 0;
+    if (bytes)
+        *bytes = function->bytes;
+    return CUDA_SUCCESS;
+}
+
 DRIVER CUresult cuFuncSetAttribute(CUfunction function, int attribute, int value)
 {
     if (CUresult result = check())
@@ -832,6 +854,7 @@ DRIVER CUresult cuStreamBeginCapture_v2(CUstream stream, int mode)
     if (mode != CU_STREAM_CAPTURE_MODE_GLOBAL && mode != CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)
         return CUDA_ERROR_INVALID_VALUE;
     stream->capture = new CUgraph_st;
+    captures++;
     return CUDA_SUCCESS;
 }
 
@@ -873,8 +896,15 @@ DRIVER CUresult cuGraphInstantiateWithFlags(CUgraphExec *out, CUgraph graph, uns
         return result;
     if (CUresult result = reject_captures("cuGraphInstantiate"))
         return result;
-    *out = flags ? nullptr : new CUgraphExec_st{ graph->commands };
-    return *out ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    *out = nullptr;
+    if (flags)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (++instantiated == setting("CUDA_SIM_FAIL_INSTANTIATE", 0))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    *out = new CUgraphExec_st{ graph->commands };
+    graphs.insert(*out);
+    most_nodes = std::max(most_nodes, graph->commands.size());
+    return CUDA_SUCCESS;
 }
 
 /* Copies read, and kernels get, what was given when they were captured: addresses, and values of arguments.
@@ -885,6 +915,12 @@ DRIVER CUresult cuGraphLaunch(CUgraphExec graph, CUstream stream)
         return result;
     if (CUresult result = stream ? reject_capture(stream, "cuGraphLaunch") : legacy_stream())
         return result;
+    if (!graphs.count(graph)) {
+        complain("the launch of a graph that was destroyed");
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (++graph_launches == setting("CUDA_SIM_FAIL_GRAPH", 0))
+        return CUDA_ERROR_OUT_OF_MEMORY;
     for (const std::function<CUresult()> &command : graph->commands)
         submit(stream, command);
     return CUDA_SUCCESS;
@@ -899,6 +935,8 @@ DRIVER CUresult cuGraphDestroy(CUgraph graph)
 /* A launch that is not complete goes on. */
 DRIVER CUresult cuGraphExecDestroy(CUgraphExec graph)
 {
+    if (!graphs.erase(graph))
+        return CUDA_ERROR_INVALID_VALUE;
     delete graph;
     return CUDA_SUCCESS;
 }

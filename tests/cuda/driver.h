@@ -31,10 +31,8 @@ bool cuda_sim_in_block(const void *address, size_t bytes);
 /* ---- capture ----
  *
  * What the real driver has too, for host code that captures a stream's work into a graph and replays it. */
-typedef struct CUgraph_st *CUgraph;
-typedef struct CUgraphExec_st *CUgraphExec;
 typedef struct CUgraphNode_st *CUgraphNode;
-enum { CU_STREAM_CAPTURE_MODE_GLOBAL = 0, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL = 1 };
+enum { CU_STREAM_CAPTURE_MODE_GLOBAL = 0 };
 enum {
     CU_STREAM_CAPTURE_STATUS_NONE = 0,
     CU_STREAM_CAPTURE_STATUS_ACTIVE = 1,

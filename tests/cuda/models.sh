@@ -64,6 +64,25 @@ memory() {
     [ "$without" -ge "$plan" ] || fail "predicted $without bytes without the device, $plan with it"
 }
 
+# dry_run_error FREE OPTION...: more is needed than FREE; the plan is printed, and the error has options with which the run fits.
+dry_run_error() {
+    free=$1
+    shift
+    ! simulated "$ddl" train --backend cuda --size small --model baseline --batch 8 --dry-run "$@" >plan.txt 2>error || fail "no error"
+    grep -q 'workspace' plan.txt || { cat plan.txt; fail "no plan"; }
+    grep -q "^ddl: the run needs 6[.]2 GiB of memory, backend cuda has $free GiB free; it fits with --recompute block or --batch 4; " error ||
+        { cat error; fail "message"; }
+    [ "$(wc -l <error)" -eq 1 ] || { cat error; fail "more than a line"; }
+}
+
+# The device's memory, and that of one that is not there.
+too_little_memory() {
+    CUDA_SIM_MEMORY=9000000000 CUDA_SIM_BUSY=4000000000 dry_run_error 4.7
+    driver='' dry_run_error 5.0 --device-memory 5
+    ! CUDA_SIM_DEVICES=0 simulated "$ddl" train --backend cuda --model baseline --dry-run --quiet 2>error || fail "no error"
+    grep -q '^ddl: backend cuda: .*there is no NVIDIA GPU.*; --device-memory GIB plans without a device' error || { cat error; fail "no option"; }
+}
+
 steps_allocate_nothing() {
     two=$(simulated_memory allocations 2) four=$(simulated_memory allocations 4)
     [ "$two" -gt 0 ] && [ "$two" -eq "$four" ] || fail "$two allocations in two steps, $four in four"
@@ -100,6 +119,7 @@ for model in baseline ddl-cc-ec hyper; do
     check "memory_$model" memory --model "$model"
 done
 check memory_bf16 memory --model ddl-tc --dtype bf16 --recompute block
+check too_little_memory too_little_memory
 check steps_allocate_nothing steps_allocate_nothing
 for format in f32 bf16 int8; do
     check "weights_$format" weights "$format"

@@ -9,7 +9,8 @@
  * between the ranks.
  *
  * Environment: NCCL_SIM_LOST (RANK:GROUP, from 0: from this group on the rank cannot be reached, which is an
- * asynchronous error of all ranks), NCCL_SIM_STUCK (the same without the error).
+ * asynchronous error of all ranks), NCCL_SIM_STUCK (the same without the error), NCCL_SIM_ABSENT (RANK: it
+ * does not join).
  */
 #include "backend/cuda/nccl.h"
 #include "driver.h"
@@ -427,6 +428,9 @@ LIBRARY ncclResult_t ncclCommInitRank(ncclComm_t *out, int size, ncclUniqueId id
     ncclComm_t comm =
         new ncclComm{ static_cast<shared *>(memory), rank, size, cuda_sim_device(), 0, ncclSuccess, false };
     member &own = comm->memory->members[rank];
+    const char *absent = getenv("NCCL_SIM_ABSENT");
+    while (absent && atoi(absent) == rank)
+        pause();
     own.process = getpid();
     own.device = comm->device;
     own.size = size;

@@ -126,6 +126,13 @@ stuck_rank() {
     fail "no message"
 }
 
+# Rank 1 does not connect its device.
+absent_rank() {
+    ! NCCL_SIM_ABSENT=1 train 2 cuda run_absent --steps 2 --comm-timeout 8 || fail "no error"
+    grep -q "^ddl: rank . of 2 on .*: all ranks reached the start of the run, but messages did not arrive within 8 s" log || { cat log; fail "no message"; }
+    none_left
+}
+
 first_step() { [ -s "run_killed/metrics.jsonl" ]; }
 
 killed_rank() {
@@ -152,5 +159,6 @@ check moved moved
 check lost_rank lost_rank
 check lost_device lost_device
 check_full stuck_rank stuck_rank
+check_full absent_rank absent_rank
 check_full killed_rank killed_rank
 finish

@@ -77,6 +77,7 @@ void cuda_attention_bwd(void *ctx, const struct attention_grad_args *a)
                                              grad_fits_mma(a) };
     if (!arguments.stats)
         return;
+    CUDA_CLEAR_PADDING(&arguments);
     if (arguments.rounds_dy || a->h > MOST_WIDTH)
         cuda_launch(d, CUDA_attention_wide_stats, cuda_blocks(d, rows * a->H, WARPS), 0, &arguments);
     if (arguments.rounds_dy) {

@@ -37,6 +37,7 @@ struct cuda_device {
     CUstream stream;
     CUmodule modules[CUDA_FILE_COUNT];
     CUfunction functions[CUDA_KERNEL_COUNT];
+    size_t argument_bytes[CUDA_KERNEL_COUNT];
     size_t shared[CUDA_KERNEL_COUNT]; /* dynamic shared memory that the kernel was allowed, past
                                          CUDA_SHARED_BYTES */
     CUevent events[CUDA_EVENTS];      /* event e is in events[e % CUDA_EVENTS] */
@@ -49,19 +50,55 @@ struct cuda_device {
     size_t op_bytes;
     struct cuda_products *products; /* products.c */
     void *workspace;                /* CUDA_WORKSPACE bytes */
+    struct cuda_graphs *graphs;     /* graph.c */
+    bool is_recording;              /* commands are recorded, not submitted: only those for `stream` */
     bool no_memory;                 /* an op could not allocate */
     CUresult error;                 /* the first error of the device; it remains */
     const char *error_at;           /* the call that reported it */
     const char *error_text;         /* of cuBLASLt, or NULL: the driver's */
 };
 
-/* Makes the device's context that of the calling thread. */
+/* error.c: makes the device's context that of the calling thread. */
 const struct cuda_driver *cuda_enter(struct cuda_device *device);
 /* Records an error of a call for check_error. */
 void cuda_note(struct cuda_device *device, CUresult result, const char *at);
 
 /* ops->check_error */
 ddl_status cuda_check_error(void *ctx, struct ddl_error *err);
+
+/* graph.c */
+
+/* Zeroes the padding of a kernel's arguments: equal ones are equal bytes then, as the graphs need it. */
+#ifdef __has_builtin
+#if __has_builtin(__builtin_clear_padding)
+#define CUDA_CLEAR_PADDING(arguments) __builtin_clear_padding(arguments)
+enum { CUDA_HAS_GRAPHS = true };
+#endif
+#endif
+#ifndef CUDA_CLEAR_PADDING
+#define CUDA_CLEAR_PADDING(arguments) (void)(arguments)
+enum { CUDA_HAS_GRAPHS = false };
+#endif
+
+/* Submits a command to the device's stream. */
+typedef void cuda_execute(struct cuda_device *device, const void *command);
+/* While commands are recorded: memory for one with so many bytes, which are 0, that execute() gets when the
+ * command is submitted. NULL: the caller submits it. */
+void *cuda_record_command(struct cuda_device *device, cuda_execute *execute, size_t bytes);
+/* Submits what is recorded. */
+void cuda_submit(struct cuda_device *device);
+/* ops->begin_graph and end_graph. */
+void cuda_begin_graph(void *ctx);
+void cuda_end_graph(void *ctx);
+ddl_status cuda_graphs_open(struct cuda_device *device, struct ddl_error *err);
+void cuda_graphs_close(struct cuda_device *device);
+
+/* launch.c */
+
+/* Loads the modules and finds the kernels. After a failure, which is stored in *result, returns the failed
+ * call; unload too. */
+const char *cuda_kernels_load(struct cuda_device *device, CUresult *result);
+void cuda_kernels_unload(struct cuda_device *device);
 
 /* Memory of an op until the next call: reserved for the sizes of the limits, else allocated now. NULL, which
  * check_error reports, if there is none. */
@@ -105,6 +142,8 @@ void cuda_products_close(struct cuda_device *device);
 /* memory.c: members of struct ddl_ops */
 void *cuda_alloc(void *ctx, size_t bytes);
 void cuda_free(void *ctx, void *block);
+/* Replaces a block with fewer bytes than needed. Its contents are lost. */
+bool cuda_enlarge(struct cuda_device *device, void **block, size_t *bytes, size_t needed);
 void *cuda_alloc_host(void *ctx, size_t bytes);
 void cuda_free_host(void *ctx, void *block);
 ddl_event cuda_upload_async(void *ctx, void *dst, const void *host, size_t bytes);

@@ -26,24 +26,30 @@ void cuda_delta_fwd(void *ctx, const struct ddl_delta_args *a)
 {
     struct cuda_device *d = ctx;
     struct shape s = shape_of(a->d, a->c);
+    struct cuda_delta arguments = { *a, s.staged };
+    CUDA_CLEAR_PADDING(&arguments);
     cuda_launch_threads(d, s.held ? CUDA_delta_fwd : CUDA_delta_fwd_long, cuda_blocks(d, a->N, 1), s.threads,
-                        s.shared, &(struct cuda_delta){ *a, s.staged });
+                        s.shared, &arguments);
 }
 
 void cuda_delta_inverse(void *ctx, const struct ddl_delta_inverse_args *a)
 {
     struct cuda_device *d = ctx;
     struct shape s = shape_of(a->d, a->c);
+    struct cuda_delta_inverse arguments = { *a, s.staged };
+    CUDA_CLEAR_PADDING(&arguments);
     cuda_launch_threads(d, s.held ? CUDA_delta_inverse : CUDA_delta_inverse_long, cuda_blocks(d, a->N, 1),
-                        s.threads, s.shared, &(struct cuda_delta_inverse){ *a, s.staged });
+                        s.threads, s.shared, &arguments);
 }
 
 void cuda_delta_bwd(void *ctx, const struct ddl_delta_grad_args *a)
 {
     struct cuda_device *d = ctx;
     struct shape s = shape_of(a->d, a->c);
+    struct cuda_delta_grad arguments = { *a, s.staged };
+    CUDA_CLEAR_PADDING(&arguments);
     cuda_launch_threads(d, s.held ? CUDA_delta_bwd : CUDA_delta_bwd_long, cuda_blocks(d, a->N, 1), s.threads,
-                        s.shared, &(struct cuda_delta_grad){ *a, s.staged });
+                        s.shared, &arguments);
 }
 
 /* Pooling has no state in registers. */

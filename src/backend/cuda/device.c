@@ -1,4 +1,4 @@
-/* Opening and closing a device, launches, and the plugin's symbol. */
+/* Opening and closing a device, and the plugin's symbol. */
 #include "backend/cuda/cuda.h"
 
 #include "backend/plugin.h"
@@ -6,124 +6,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-
-/* The kernels of each file, compiled for every supported architecture (image.S). */
-#define CUDA_IMAGE(file) extern const unsigned char cuda_image_##file[];
-CUDA_FILES(CUDA_IMAGE)
-#undef CUDA_IMAGE
-static const unsigned char *const images[] = {
-#define CUDA_IMAGE_ROW(file) cuda_image_##file,
-    CUDA_FILES(CUDA_IMAGE_ROW)
-#undef CUDA_IMAGE_ROW
-};
-
-static const struct {
-    enum cuda_file file;
-    const char *name;
-    unsigned threads;
-} kernels[] = {
-#define CUDA_KERNEL_ROW(file, name, threads) { CUDA_FILE_##file, #name, threads },
-    CUDA_KERNELS(CUDA_KERNEL_ROW)
-#undef CUDA_KERNEL_ROW
-};
-
-/* ---- calls ---- */
-
-const struct cuda_driver *cuda_enter(struct cuda_device *device)
-{
-    cuda_note(device, device->driver->context_set(device->primary), "cuCtxSetCurrent");
-    return device->driver;
-}
-
-void cuda_note(struct cuda_device *device, CUresult result, const char *at)
-{
-    if (result && !device->error) {
-        device->error = result;
-        device->error_at = at;
-    }
-}
-
-/* Memory of which nothing is kept. */
-static bool enlarge(struct cuda_device *d, void **block, size_t *bytes, size_t needed)
-{
-    if (*block && needed <= *bytes)
-        return true;
-    if (*block)
-        cuda_free(d, *block);
-    *block = cuda_alloc(d, needed);
-    *bytes = *block ? needed : 0;
-    return *block != NULL;
-}
-
-void *cuda_op_memory(struct cuda_device *device, size_t bytes)
-{
-    if (!enlarge(device, &device->op_memory, &device->op_bytes, bytes)) {
-        device->no_memory = true;
-        return NULL;
-    }
-    return device->op_memory;
-}
-
-void cuda_launch(struct cuda_device *device, enum cuda_kernel kernel, size_t blocks, size_t shared,
-                 const void *arguments)
-{
-    cuda_launch_threads(device, kernel, blocks, kernels[kernel].threads, shared, arguments);
-}
-
-void cuda_launch_threads(struct cuda_device *device, enum cuda_kernel kernel, size_t blocks, size_t threads,
-                         size_t shared, const void *arguments)
-{
-    void *parameters[] = { (void *)(uintptr_t)arguments }; /* read during the call alone */
-    if (blocks == 0)
-        return;
-    if (shared > CUDA_SHARED_BYTES && shared > device->shared[kernel]) {
-        cuda_note(device,
-                  cuda_enter(device)->function_set(device->functions[kernel],
-                                                   CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                                                   (int)shared),
-                  "cuFuncSetAttribute");
-        device->shared[kernel] = shared;
-    }
-    cuda_note(device,
-              cuda_enter(device)->launch(device->functions[kernel], (unsigned)blocks, 1, 1, (unsigned)threads,
-                                         1, 1, (unsigned)shared, device->stream, parameters, NULL),
-              kernels[kernel].name);
-}
-
-size_t cuda_blocks(const struct cuda_device *device, size_t n, size_t each)
-{
-    size_t blocks = cuda_parts(n, each), most = 16 * (size_t)device->multiprocessors;
-    return blocks < most ? blocks : most;
-}
-
-size_t cuda_blocks_of_sums(const struct cuda_device *device, size_t n)
-{
-    size_t most = 4 * (size_t)device->multiprocessors;
-    return n < most ? n : most;
-}
-
-size_t cuda_row_blocks(const struct cuda_device *device, size_t n, size_t across, size_t width)
-{
-    size_t most = cuda_blocks_of_sums(device, SIZE_MAX), fit = most * device->summed / width;
-    size_t blocks = most > across ? most / across : 1;
-    blocks = blocks < fit ? blocks : fit;
-    return n < blocks ? n : blocks;
-}
-
-ddl_status cuda_check_error(void *ctx, struct ddl_error *err)
-{
-    struct cuda_device *d = ctx;
-    char text[128];
-    bool no_memory = d->no_memory;
-    d->no_memory = false;
-    if (!d->error && no_memory)
-        return ddl_error_set(err, DDL_E_MEMORY, "backend cuda: out of device memory in an op");
-    if (!d->error)
-        return DDL_OK;
-    return ddl_error_set(err, DDL_E_DEVICE, "backend cuda: %s: %s", d->error_at,
-                         d->error_text ? d->error_text
-                                       : cuda_driver_error(d->driver, d->error, text, sizeof text));
-}
 
 /* ---- devices ---- */
 
@@ -149,11 +31,11 @@ static void close_device(void *ctx)
             driver->free((CUdeviceptr)(uintptr_t)d->workspace, d->stream);
         if (d->stream)
             driver->stream_wait(d->stream);
+        cuda_graphs_close(d);
         cuda_products_close(d);
         for (size_t i = 0; i < CUDA_EVENTS && d->events[i]; i++)
             driver->event_destroy(d->events[i]);
-        for (size_t f = 0; f < CUDA_FILE_COUNT && d->modules[f]; f++)
-            driver->module_unload(d->modules[f]);
+        cuda_kernels_unload(d);
         if (d->stream)
             driver->stream_destroy(d->stream);
         driver->context_release(d->device);
@@ -184,16 +66,7 @@ static const char *prepare(struct cuda_device *d, CUresult *result)
     if ((*result = driver->device_pool(&pool, d->device)) ||
         (*result = driver->pool_set(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold)))
         return "cuMemPoolSetAttribute";
-    for (size_t f = 0; f < CUDA_FILE_COUNT; f++) {
-        if ((*result = driver->module_load(&d->modules[f], images[f])))
-            return "cuModuleLoadData";
-    }
-    for (size_t k = 0; k < CUDA_KERNEL_COUNT; k++) {
-        if ((*result =
-                 driver->module_function(&d->functions[k], d->modules[kernels[k].file], kernels[k].name)))
-            return kernels[k].name;
-    }
-    return NULL;
+    return cuda_kernels_load(d, result);
 }
 
 static ddl_status describe(struct cuda_device *d, size_t index, char *text, size_t size,
@@ -267,6 +140,8 @@ static ddl_status open_device(void **ctx, size_t device, size_t threads, char *t
         return status;
     }
     status = cuda_products_open(d, err);
+    if (!status)
+        status = cuda_graphs_open(d, err);
     if (status) {
         close_device(d);
         return status;
@@ -322,13 +197,13 @@ static ddl_status reserve(void *ctx, const struct ddl_limits *limits, struct ddl
     if (!d->workspace)
         return ddl_error_set(err, DDL_E_MEMORY, "backend cuda: out of device memory: workspace of %d MiB",
                              CUDA_WORKSPACE >> 20);
-    if (of_ops && !enlarge(d, &d->op_memory, &d->op_bytes, of_ops))
+    if (of_ops && !cuda_enlarge(d, &d->op_memory, &d->op_bytes, of_ops))
         return ddl_error_set(err, DDL_E_MEMORY, "backend cuda: out of device memory: %zu MiB for ops",
                              of_ops >> 20);
     if (limits->summed <= d->summed)
         return DDL_OK;
     void *scratch = d->scratch;
-    bool enough = enlarge(d, &scratch, &bytes, scratch_bytes(d, limits->summed));
+    bool enough = cuda_enlarge(d, &scratch, &bytes, scratch_bytes(d, limits->summed));
     d->scratch = scratch;
     d->summed = enough ? limits->summed : 0;
     if (!enough)
@@ -365,6 +240,17 @@ static size_t q8_bytes(void *ctx, size_t rows, size_t width)
     return ddl_q8_tiles(rows, width) * sizeof(struct ddl_q8);
 }
 
+/* The ops, whose arguments have padding of any content. */
+#define CUDA_ENTRY(name, args)                                                                               \
+    static void enter_##name(void *ctx, const struct args *a)                                                \
+    {                                                                                                        \
+        struct args copy = *a; /* NOLINT(bugprone-macro-parentheses) */                                      \
+        CUDA_CLEAR_PADDING(&copy);                                                                           \
+        cuda_##name(ctx, &copy);                                                                             \
+    }
+DDL_OPS(CUDA_ENTRY)
+#undef CUDA_ENTRY
+
 static const struct ddl_ops cuda_ops = { .name = "cuda",
                                          .step_rows = CUDA_STEP_ROWS,
                                          .devices = count_devices,
@@ -389,9 +275,11 @@ static const struct ddl_ops cuda_ops = { .name = "cuda",
                                          .is_done = cuda_is_done,
                                          .wait = cuda_wait,
                                          .synchronize = cuda_synchronize,
+                                         .begin_graph = cuda_begin_graph,
+                                         .end_graph = cuda_end_graph,
                                          .q8_bytes = q8_bytes,
                                          .group = &cuda_group,
-#define CUDA_MEMBER(name, args) .name = cuda_##name,
+#define CUDA_MEMBER(name, args) .name = enter_##name,
                                          DDL_OPS(CUDA_MEMBER)
 #undef CUDA_MEMBER
 };

@@ -18,6 +18,8 @@ typedef struct CUevent_st *CUevent;
 typedef struct CUmod_st *CUmodule;
 typedef struct CUfunc_st *CUfunction;
 typedef struct CUmemPoolHandle_st *CUmemoryPool;
+typedef struct CUgraph_st *CUgraph;
+typedef struct CUgraphExec_st *CUgraphExec;
 typedef struct {
     char bytes[16];
 } CUuuid;
@@ -49,6 +51,7 @@ enum { CU_STREAM_NON_BLOCKING = 1 };
 enum { CU_EVENT_DISABLE_TIMING = 2 };
 enum { CU_MEMHOSTALLOC_PORTABLE = 1 };
 enum { CU_MEMPOOL_ATTR_RELEASE_THRESHOLD = 4 };
+enum { CU_STREAM_CAPTURE_MODE_THREAD_LOCAL = 1 };
 
 /* Member, exported name, parameters. */
 /* clang-format off */
@@ -88,10 +91,17 @@ enum { CU_MEMPOOL_ATTR_RELEASE_THRESHOLD = 4 };
     FN(module_load,        "cuModuleLoadData",            (CUmodule *module, const void *image)) \
     FN(module_unload,      "cuModuleUnload",              (CUmodule module)) \
     FN(module_function,    "cuModuleGetFunction",         (CUfunction *function, CUmodule module, const char *name)) \
+    FN(function_parameter, "cuFuncGetParamInfo",          (CUfunction function, size_t index, size_t *offset, size_t *bytes)) \
     FN(function_set,       "cuFuncSetAttribute",          (CUfunction function, int attribute, int value)) \
     FN(launch,             "cuLaunchKernel",              (CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, \
                                                            unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared, \
-                                                           CUstream stream, void **arguments, void **extra))
+                                                           CUstream stream, void **arguments, void **extra)) \
+    FN(capture_begin,      "cuStreamBeginCapture_v2",     (CUstream stream, int mode)) \
+    FN(capture_end,        "cuStreamEndCapture",          (CUstream stream, CUgraph *graph)) \
+    FN(graph_destroy,      "cuGraphDestroy",              (CUgraph graph)) \
+    FN(graph_instantiate,  "cuGraphInstantiateWithFlags", (CUgraphExec *executable, CUgraph graph, unsigned long long flags)) \
+    FN(graph_launch,       "cuGraphLaunch",               (CUgraphExec executable, CUstream stream)) \
+    FN(graph_exec_destroy, "cuGraphExecDestroy",          (CUgraphExec executable))
 /* clang-format on */
 
 struct cuda_driver {

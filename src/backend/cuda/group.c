@@ -3,11 +3,16 @@
  *
  * Sums in float32 are ncclReduceScatter where the pieces are equal, else one ncclReduce per piece; NCCL
  * chooses the order of the summands. In bfloat16 each rank sends the rounded pieces to their owners, which
- * add them in float32 in the order of the ranks: NCCL itself would round every partial sum. */
+ * add them in float32 in the order of the ranks: NCCL itself would round every partial sum.
+ *
+ * ncclCommInitRank waits for the other ranks without a time limit, so a thread calls it. A communicator that
+ * does not block would need no thread for this, but NCCL starts one for each of its calls. */
 #include "backend/cuda/cuda.h"
 #include "backend/cuda/nccl.h"
 #include "ops/group.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,6 +29,11 @@ struct group {
     float *widened;     /* the same in float32 */
     ncclResult_t error; /* the first one; it remains */
     const char *error_at;
+    ncclUniqueId id;
+    pthread_t connector; /* the thread that connects the ranks, while is_connecting */
+    bool is_connecting;
+    atomic_bool is_connected; /* the thread has ended, with this result: */
+    ncclResult_t connected;
 };
 
 static void note(struct group *g, ncclResult_t result, const char *at)
@@ -130,14 +140,17 @@ static void sum_rounded(struct group *g, float *x, size_t n)
     struct cuda_device *d = g->device;
     size_t own = piece_of(g, n, g->config.rank), all = g->config.size * own;
     float *sum = x + begin_of(g, n, g->config.rank);
-    CUstream ops = d->stream;
+    const CUstream ops = d->stream;
+    const bool is_recording = d->is_recording;
     d->stream = g->stream; /* the kernels below are part of the call */
+    d->is_recording = false;
     cuda_cast_bf16(d, &(struct cast_bf16_args){ n, x, g->rounded });
     send_rounded(g, n);
     cuda_widen_bf16(d, &(struct widen_bf16_args){ all, g->received, g->widened });
     cuda_zero(d, sum, own * sizeof *sum);
     cuda_add_blocks(d, g->config.size, own, g->widened, sum);
     d->stream = ops;
+    d->is_recording = is_recording;
 }
 
 static void reduce_scatter(void *group, float *x, size_t n, ddl_event ready)
@@ -183,9 +196,8 @@ static void all_gather(void *group, float *x, size_t n, ddl_event ready)
     end(g);
 }
 
-static ddl_status poll(void *group, bool *is_complete, struct ddl_error *err)
+static ddl_status poll_calls(struct group *g, bool *is_complete, struct ddl_error *err)
 {
-    struct group *g = group;
     CUresult result = cuda_enter(g->device)->event_query(g->end);
     *is_complete = result == CUDA_SUCCESS;
     if (result != CUDA_ERROR_NOT_READY)
@@ -220,6 +232,10 @@ static void abort_group(void *group)
 {
     struct group *g = group;
     cuda_enter(g->device);
+    if (g->is_connecting) {
+        (void)pthread_detach(g->connector); /* it may wait forever, and has the group */
+        return;
+    }
     if (g->comm)
         g->nccl->abort(g->comm);
     release(g);
@@ -261,12 +277,23 @@ static ddl_status prepare(struct group *g, struct ddl_error *err)
     return status;
 }
 
+static void *connect_ranks(void *group)
+{
+    struct group *g = group;
+    ncclComm_t comm = NULL;
+    CUresult result = g->device->driver->context_set(g->device->primary); /* of this thread */
+    g->connected = result ? ncclUnhandledCudaError
+                          : g->nccl->init(&comm, (int)g->config.size, g->id, (int)g->config.rank);
+    g->comm = g->connected ? NULL : comm;
+    atomic_store(&g->is_connected, true);
+    return NULL;
+}
+
 static ddl_status open_group(void **out, void *ctx, const struct ddl_group_config *config,
                              struct ddl_error *err)
 {
     struct cuda_device *d = ctx;
     const struct cuda_nccl *nccl;
-    ncclUniqueId id;
     *out = NULL;
     ddl_status status = cuda_nccl_load(&nccl, err);
     if (status)
@@ -275,21 +302,33 @@ static ddl_status open_group(void **out, void *ctx, const struct ddl_group_confi
     if (!g)
         return ddl_error_set(err, DDL_E_MEMORY, "backend cuda: out of memory");
     *g = (struct group){ .device = d, .nccl = nccl, .config = *config };
-    memcpy(id.internal, config->id, sizeof id.internal);
-    cuda_enter(d);
-    ncclResult_t result = nccl->init(&g->comm, (int)config->size, id, (int)config->rank);
-    if (result) {
-        g->comm = NULL;
-        status = failure(nccl, NULL, result, "ncclCommInitRank", err);
-    } else {
-        status = prepare(g, err);
-    }
-    if (status) {
-        abort_group(g);
-        return status;
+    memcpy(g->id.internal, config->id, sizeof g->id.internal);
+    g->is_connecting = pthread_create(&g->connector, NULL, connect_ranks, g) == 0;
+    if (!g->is_connecting) {
+        free(g);
+        return ddl_error_set(err, DDL_E_MEMORY, "backend cuda: a thread for NCCL cannot be started");
     }
     *out = g;
     return DDL_OK;
+}
+
+/* What follows when the ranks are connected, or could not be. */
+static ddl_status finish_connecting(struct group *g, struct ddl_error *err)
+{
+    (void)pthread_join(g->connector, NULL);
+    g->is_connecting = false;
+    cuda_enter(g->device);
+    return g->connected ? failure(g->nccl, NULL, g->connected, "ncclCommInitRank", err) : prepare(g, err);
+}
+
+static ddl_status poll(void *group, bool *is_complete, struct ddl_error *err)
+{
+    struct group *g = group;
+    *is_complete = false;
+    if (g->is_connecting && !atomic_load(&g->is_connected))
+        return DDL_OK;
+    ddl_status status = g->is_connecting ? finish_connecting(g, err) : DDL_OK;
+    return status ? status : poll_calls(g, is_complete, err);
 }
 
 static ddl_status load(void *ctx, unsigned char device[DDL_GROUP_DEVICE], char *text, size_t text_size,

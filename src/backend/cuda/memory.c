@@ -20,7 +20,28 @@ void *cuda_alloc(void *ctx, size_t bytes)
 void cuda_free(void *ctx, void *block)
 {
     struct cuda_device *d = ctx;
+    cuda_submit(d);
     cuda_note(d, cuda_enter(d)->free(address(block), d->stream), "cuMemFreeAsync");
+}
+
+bool cuda_enlarge(struct cuda_device *d, void **block, size_t *bytes, size_t needed)
+{
+    if (*block && needed <= *bytes)
+        return true;
+    if (*block)
+        cuda_free(d, *block);
+    *block = cuda_alloc(d, needed);
+    *bytes = *block ? needed : 0;
+    return *block != NULL;
+}
+
+void *cuda_op_memory(struct cuda_device *device, size_t bytes)
+{
+    if (!cuda_enlarge(device, &device->op_memory, &device->op_bytes, bytes)) {
+        device->no_memory = true;
+        return NULL;
+    }
+    return device->op_memory;
 }
 
 void *cuda_alloc_host(void *ctx, size_t bytes)
@@ -43,6 +64,7 @@ ddl_event cuda_record(void *ctx)
 {
     struct cuda_device *d = ctx;
     ddl_event event = ++d->recorded;
+    cuda_submit(d);
     cuda_note(d, cuda_enter(d)->event_record(d->events[event % CUDA_EVENTS], d->stream), "cuEventRecord");
     return event;
 }
@@ -76,6 +98,7 @@ void cuda_wait(void *ctx, ddl_event event)
 void cuda_synchronize(void *ctx)
 {
     struct cuda_device *d = ctx;
+    cuda_submit(d);
     cuda_note(d, cuda_enter(d)->stream_wait(d->stream), "cuStreamSynchronize");
 }
 
@@ -84,6 +107,7 @@ void cuda_synchronize(void *ctx)
 ddl_event cuda_upload_async(void *ctx, void *dst, const void *host, size_t bytes)
 {
     struct cuda_device *d = ctx;
+    cuda_submit(d);
     if (bytes)
         cuda_note(d, cuda_enter(d)->upload(address(dst), host, bytes, d->stream), "cuMemcpyHtoDAsync");
     return cuda_record(ctx);
@@ -92,6 +116,7 @@ ddl_event cuda_upload_async(void *ctx, void *dst, const void *host, size_t bytes
 ddl_event cuda_download_async(void *ctx, void *host, const void *src, size_t bytes)
 {
     struct cuda_device *d = ctx;
+    cuda_submit(d);
     if (bytes)
         cuda_note(d, cuda_enter(d)->download(host, address(src), bytes, d->stream), "cuMemcpyDtoHAsync");
     return cuda_record(ctx);
@@ -111,9 +136,25 @@ void cuda_download(void *ctx, void *host, const void *src, size_t bytes)
         cuda_wait(ctx, cuda_download_async(ctx, host, src, bytes));
 }
 
+struct zeroing {
+    void *dst;
+    size_t bytes;
+};
+
+static void zero(struct cuda_device *d, const void *command)
+{
+    const struct zeroing *z = command;
+    cuda_note(d, cuda_enter(d)->fill_bytes(address(z->dst), 0, z->bytes, d->stream), "cuMemsetD8Async");
+}
+
 void cuda_zero(void *ctx, void *dst, size_t bytes)
 {
-    struct cuda_device *d = ctx;
-    if (bytes)
-        cuda_note(d, cuda_enter(d)->fill_bytes(address(dst), 0, bytes, d->stream), "cuMemsetD8Async");
+    const struct zeroing now = { dst, bytes };
+    if (bytes == 0)
+        return;
+    struct zeroing *later = cuda_record_command(ctx, zero, sizeof now);
+    if (later)
+        *later = now;
+    else
+        zero(ctx, &now);
 }

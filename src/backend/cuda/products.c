@@ -201,6 +201,26 @@ static void by_plain_kernel(struct cuda_device *d, const struct cuda_product *p)
     cuda_launch(d, CUDA_product, cuda_parts(p->M, CUDA_TILE) * cuda_parts(p->N, CUDA_TILE), 0, p);
 }
 
+/* A product that has an algorithm. */
+struct call {
+    struct shape shape;
+    float alpha, beta;
+    const void *A, *B;
+    void *C;
+};
+
+static void call_library(struct cuda_device *d, const void *command)
+{
+    const struct call *c = command;
+    const struct planned *planned = plan(d, &c->shape);
+    cuda_enter(d);
+    note(d,
+         d->products->library->matmul(d->products->handle, planned->desc, &c->alpha, c->B, planned->b, c->A,
+                                      planned->a, &c->beta, c->C, planned->c, c->C, planned->c,
+                                      &planned->algorithm, d->workspace, CUDA_WORKSPACE, d->stream),
+         "cublasLtMatmul");
+}
+
 static void by_library(struct cuda_device *d, const struct cuda_product *p, bool trans_a, bool trans_b)
 {
     const void *A = p->A16 ? (const void *)p->A16 : p->A, *B = p->B16 ? (const void *)p->B16 : p->B;
@@ -215,17 +235,16 @@ static void by_library(struct cuda_device *d, const struct cuda_product *p, bool
     shape.a_alignment = alignment_of(A), shape.b_alignment = alignment_of(B);
     shape.c_alignment = alignment_of(C);
     shape.is_used = 1;
-    const struct planned *planned = plan(d, &shape);
-    if (!planned->has_algorithm) {
+    if (!plan(d, &shape)->has_algorithm) {
         by_plain_kernel(d, p);
         return;
     }
-    cuda_enter(d);
-    note(d,
-         d->products->library->matmul(d->products->handle, planned->desc, &p->alpha, B, planned->b, A,
-                                      planned->a, &p->beta, C, planned->c, C, planned->c, &planned->algorithm,
-                                      d->workspace, CUDA_WORKSPACE, d->stream),
-         "cublasLtMatmul");
+    const struct call now = { shape, p->alpha, p->beta, A, B, C };
+    struct call *later = cuda_record_command(d, call_library, sizeof now);
+    if (later)
+        *later = now;
+    else
+        call_library(d, &now);
 }
 
 static size_t blocks_of_few(size_t rows, size_t columns)

@@ -40,9 +40,10 @@ void cuda_depth_bwd(void *ctx, const struct depth_grad_args *a)
 }
 
 /* t and rstd, without the factor rstd in t. */
-static void products(struct cuda_device *d, const struct cuda_streams_products *a)
+static void products(struct cuda_device *d, struct cuda_streams_products a)
 {
-    cuda_launch(d, CUDA_streams_products, cuda_blocks(d, a->rows, CUDA_PRODUCT_ROWS), 0, a);
+    CUDA_CLEAR_PADDING(&a);
+    cuda_launch(d, CUDA_streams_products, cuda_blocks(d, a.rows, CUDA_PRODUCT_ROWS), 0, &a);
 }
 
 /* dx += dz W and dW = dz^T x, with dz for dy, of N rows of d numbers with c outputs each. The sums of dz,
@@ -51,8 +52,10 @@ static void products_bwd(struct cuda_device *d, const struct project_grad_args *
 {
     size_t across = cuda_parts(a->d, 4 * THREADS), count = a->c * a->d;
     size_t blocks = cuda_row_blocks(d, a->N, across, count + a->c);
+    struct cuda_project_grad arguments = { *a, d->scratch };
+    CUDA_CLEAR_PADDING(&arguments);
     cuda_zero(d, a->dW, count * sizeof *a->dW);
-    cuda_launch(d, CUDA_project_bwd, blocks * across, 0, &(struct cuda_project_grad){ *a, d->scratch });
+    cuda_launch(d, CUDA_project_bwd, blocks * across, 0, &arguments);
     cuda_add_part(d, blocks, count + a->c, 0, count, a->dW);
 }
 
@@ -62,8 +65,8 @@ void cuda_hyper_fwd(void *ctx, const struct hyper_args *a)
     if (a->N == 0)
         return;
     if (a->Wf)
-        products(d, &(struct cuda_streams_products){ a->N * a->n, a->n + 2, a->d, a->eps, a->X, a->Wf, a->t,
-                                                     a->rstd });
+        products(d, (struct cuda_streams_products){ a->N * a->n, a->n + 2, a->d, a->eps, a->X, a->Wf, a->t,
+                                                    a->rstd });
     cuda_launch(d, CUDA_hyper_fwd, cuda_blocks(d, a->N, 1), 0, a);
 }
 
@@ -100,8 +103,8 @@ void cuda_mhc_fwd(void *ctx, const struct mhc_args *a)
     struct cuda_device *d = ctx;
     if (a->N == 0)
         return;
-    products(d, &(struct cuda_streams_products){ a->N, a->n * (a->n + 2), a->n * a->d, a->eps, a->X, a->Wf,
-                                                 a->t, a->rstd });
+    products(d, (struct cuda_streams_products){ a->N, a->n * (a->n + 2), a->n * a->d, a->eps, a->X, a->Wf,
+                                                a->t, a->rstd });
     cuda_launch(d, CUDA_mhc_fwd, cuda_blocks(d, a->N, 1), 0, a);
 }
 

@@ -100,9 +100,11 @@ ddl_status ddl_model_decode(ddl_model *model, ddl_workspace *ws, ddl_cache *cach
     ws->trace_rows = p.N;
     precision_refresh(model);
     struct stream stream;
+    ddl_begin_graph(p.ops, p.ctx);
     const float *x_out = model_forward(&p, &stream);
     if (batch->n_outputs && !probe_stopped(&p))
         head_outputs(&p, x_out, batch);
+    ddl_end_graph(p.ops, p.ctx);
     if (probe_stopped(&p))
         return ddl_error_set(err, DDL_E_INTERRUPTED, "interrupted");
     return p.ops->check_error(p.ctx, err);

@@ -361,7 +361,9 @@ ddl_status ddl_model_scores(ddl_model *model, ddl_workspace *ws, const struct dd
     if (status)
         return status;
     struct stream stream;
+    ddl_begin_graph(p.ops, p.ctx);
     head_loss(&p, model_forward(&p, &stream), false, NULL);
+    ddl_end_graph(p.ops, p.ctx);
     if (probe_stopped(&p))
         return ddl_error_set(err, DDL_E_INTERRUPTED, "interrupted");
     *loss = sum_losses(&p, batch);
@@ -386,10 +388,12 @@ ddl_status ddl_model_backward_into(ddl_model *model, ddl_workspace *ws, const st
     if (status)
         return status;
     struct stream stream;
+    ddl_begin_graph(p.ops, p.ctx);
     const float *x_out = model_forward(&p, &stream);
     head_loss(&p, x_out, true, stream.is_read ? ws->dx_in : stream.dX);
     stream.dX16 = stream.is_read ? NULL : ws->dX16;
     backward(&p, &stream);
+    ddl_end_graph(p.ops, p.ctx); /* the next op depends on the micro-batch */
     p.ops->sum(p.ctx, &(struct sum_args){ .n = p.N, .x = ws->losses, .sum = loss_sum });
     return DDL_OK;
 }
@@ -417,6 +421,8 @@ ddl_status ddl_model_logits(ddl_model *model, ddl_workspace *ws, const struct dd
     if (status)
         return status;
     struct stream stream;
+    ddl_begin_graph(p.ops, p.ctx);
     head_logits(&p, model_forward(&p, &stream), rows, out);
+    ddl_end_graph(p.ops, p.ctx);
     return p.ops->check_error(p.ctx, err);
 }

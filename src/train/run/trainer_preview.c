@@ -6,7 +6,9 @@
 #include "train/run/trainer.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 void trainer_summary(const struct run *run, struct ddl_train_summary *out)
 {
@@ -161,16 +163,27 @@ ddl_status ddl_train_check_inputs(const struct ddl_train_config *config,
 static ddl_status dry_run(struct run *run, struct ddl_train_preview *out, struct ddl_error *err)
 {
     ddl_status status = trainer_open_inputs(run, err);
+    if (!status)
+        status = trainer_check_memory(run, err);
     if (status)
         return status;
     run->config = ddl_train_resolved(&run->config);
-    if (run->plan.bytes_total > run->plan.bytes_capacity)
-        out->not_measured = "more memory is needed than there is";
-    else if (run->config.device_memory)
+    if (run->config.device_memory)
         out->not_measured = "no device is opened with --device-memory";
     else if (!run->train)
         out->not_measured = "train_data is not set";
     return out->not_measured ? DDL_OK : measure(run, out, err);
+}
+
+/* Appends the option with which a run can be planned without its device. */
+static void suggest_memory(const struct ddl_train_config *config, struct ddl_error *err)
+{
+    ddl_backend *backend;
+    size_t used = strlen(err->text);
+    if (ddl_backend_plan(&backend, config->backend, 1, NULL))
+        return;
+    ddl_backend_free(backend);
+    snprintf(err->text + used, sizeof err->text - used, "; --device-memory GIB plans without a device");
 }
 
 ddl_status ddl_train_dry_run(const struct ddl_train_config *config,
@@ -188,6 +201,8 @@ ddl_status ddl_train_dry_run(const struct ddl_train_config *config,
     run->config.resume = false;
     run->config.init_from[0] = '\0'; /* the values do not change the time */
     ddl_status status = ddl_train_plan_on(config, &run->backend, &run->plan, &why);
+    if (status == DDL_E_UNSUPPORTED && !run->backend)
+        suggest_memory(config, &why);
     if (!status)
         status = dry_run(run, out, &why);
     (void)ddl_train_open_backend(&run->config, &run->backend, NULL);

@@ -12,6 +12,8 @@ struct device {
     ddl_comm *comm;
     const struct ddl_group_ops *ops;
     void *group;
+    ddl_status status; /* of connecting */
+    struct ddl_error err;
 };
 
 static void reduce_scatter(void *ctx, float *x, size_t n, ddl_event ready)
@@ -160,6 +162,14 @@ static ddl_status choose(bool *yes, ddl_comm *comm, const ddl_backend *backend, 
     return status;
 }
 
+static bool is_connected(void *user)
+{
+    struct device *d = user;
+    bool yes;
+    d->status = d->ops->poll(d->group, &yes, &d->err);
+    return yes || d->status;
+}
+
 /* Connects the devices. */
 static ddl_status connect(struct device *d, const ddl_backend *backend, size_t capacity,
                           enum ddl_comm_dtype dtype, struct ddl_error *err)
@@ -177,7 +187,13 @@ static ddl_status connect(struct device *d, const ddl_backend *backend, size_t c
         return status;
     ddl_comm_broadcast(d->comm, 0, sizeof config.id, config.id);
     status = d->ops->open(&d->group, backend->ctx, &config, err);
-    return ddl_comm_agree(d->comm, status, err);
+    status = ddl_comm_agree(d->comm, status, err);
+    if (status)
+        return status;
+    ddl_comm_wait_until(d->comm, is_connected, d);
+    if (d->status && err)
+        *err = d->err;
+    return ddl_comm_agree(d->comm, d->status, err);
 }
 
 ddl_status ddl_collectives_create_device(struct ddl_collectives *out, ddl_comm *comm,

@@ -66,11 +66,13 @@ static ddl_event now(const struct ddl_exchange *ex)
 /* Starts the buckets that begin at `begin` or after it and are not started yet. */
 static void start_gradients(struct ddl_exchange *ex, float *grads, size_t begin)
 {
-    ddl_event ready = now(ex);
+    ddl_event ready = 0;
     for (; ex->left > 0; ex->left--) {
         const struct ddl_range range = ddl_partition_bucket(&ex->partition, ex->left - 1);
         if (range.begin < begin)
             break;
+        if (!ready)
+            ready = now(ex);
         ex->collectives.ops->reduce_scatter(ex->collectives.ctx, grads + range.begin, range.end - range.begin,
                                             ready);
     }
