@@ -8,6 +8,7 @@ Engine                                       the same by the C library: losses, 
 runs                                         what a run has written, as numpy arrays
 lm_eval                                      the model class of lm-evaluation-harness (deep_delta.lm_eval)
 cli                                          the program ddl: cli.train(...), cli.run(...)
+gpt2_tokenizer                               the folder of the tokenizer that shards are built with by default
 """
 from __future__ import annotations
 
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from deep_delta import cli, runs
 from deep_delta.engine import Engine, Scores, Session
 from deep_delta.errors import DdlError
+from deep_delta.paths import gpt2_tokenizer
 
 if TYPE_CHECKING:
     from deep_delta.connection import Connection, Reader, Readout, expand, load, wrap
@@ -30,7 +32,7 @@ except PackageNotFoundError:  # a source tree that is not installed
 
 NEEDS_TORCH = ("Connection", "Reader", "Readout", "expand", "load", "wrap")
 NEEDS_TRANSFORMERS = ("DeepDeltaConfig", "DeepDeltaForCausalLM")
-__all__ = ["DdlError", "Engine", "Scores", "Session", "cli", "runs",
+__all__ = ["DdlError", "Engine", "Scores", "Session", "cli", "gpt2_tokenizer", "runs",
            "Connection", "Reader", "Readout", "expand", "load", "wrap",
            "DeepDeltaConfig", "DeepDeltaForCausalLM", "patch_llama"]
 

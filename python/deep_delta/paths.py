@@ -22,6 +22,14 @@ def program() -> Path:
     return Path(found)
 
 
+def gpt2_tokenizer() -> Path:
+    """The folder of GPT-2's tokenizer, with which `ddl data build` builds shards if it is given none."""
+    path = program().resolve().parent.parent / "share" / "ddl" / "tokenizer"
+    if not path.is_dir():
+        raise FileNotFoundError(f"{path}: missing")
+    return path
+
+
 def library() -> Path:
     """The shared library libddl.so."""
     found = sorted((installed() / "lib").glob("libddl.so*"))

@@ -118,8 +118,8 @@ def folders() -> None:
     assert done.returncode == 1 and "b.parquet: cannot read: " in done.stderr and not done.stdout
     assert sorted(str(p.relative_to(nested / "out")) for p in (nested / "out").rglob("*.*")) == [
         "a/" + n.replace(".parquet", ".jsonl.zst") for n in names]
-    for arguments, says in [(("--shard", "0/2"), "--shard needs --out"),
-                            (("--out", out, "--rows", 3), "--rows excludes it"),
+    for arguments, says in [(("--shard", "0/2"), "expected --shard only with --out"),
+                            (("--out", out, "--rows", 3), "--rows only without --out"),
                             (("--out", out, "--shard", "2/2"), "--shard: expected I/N with I from 0 to N - 1"),
                             (("--out", FOLDER / names[0]), ": cannot write: ")]:
         done = run(FOLDER, *arguments)

@@ -55,7 +55,8 @@ def test_errors_are_the_programs(tmp_path):
 def test_interrupted_run_continues(shards, tmp_path):
     keys = dict(model="baseline", size="micro", train_data=shards, out=tmp_path / "a", steps=2000, batch=1, seq=16,
                 log_every=1, progress=False)
-    code = f"""import deep_delta as dd
+    code = f"""import signal, deep_delta as dd
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it in what it starts in the background
 try:
     dd.cli.train(**{ {k: str(v) if isinstance(v, Path) else v for k, v in keys.items()} !r})
 except KeyboardInterrupt:
@@ -79,6 +80,12 @@ except KeyboardInterrupt:
 def test_command_of_the_package():
     version = subprocess.run(["ddl", "--version"], capture_output=True, text=True)
     assert version.returncode == 0 and dd.__version__ in version.stdout
+
+
+def test_the_default_tokenizer_is_that_of_shards(shards):
+    built = dd.cli.run("data", "info", shards)
+    tokens = dd.cli.run("data", "info", shards, tokenizer=dd.gpt2_tokenizer())
+    assert built["tokenizer_sha256"] == tokens["tokenizer_sha256"]
 
 
 def test_train_in_a_thread(shards, tmp_path):
