@@ -219,7 +219,6 @@ static ddl_status check_input(const struct ddl_session *s, const struct ddl_sess
     if (slot->in_call)
         return ddl_error_set(err, DDL_E_USAGE, "session: slot %zu occurs twice in one call", in->slot);
     const struct session_sizes sizes = { .V = ddl_model_config(s->model)->vocab_size,
-                                         .ids = s->options.ids,
                                          .length = slot->length,
                                          .tokens = s->options.tokens };
     return session_check_input(&sizes, in, err);

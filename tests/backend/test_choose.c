@@ -110,9 +110,8 @@ static void check_laws(struct ddl_backend *backend)
         { { 1, 0, 1, 0.3f }, 0x2c },   { { 1, 0, 1, 0.2f }, 0x2d },  { { 1, 0, 1, 1 }, 0x0c },
         { { 2, 0, 1, 0.4f }, 0x2d },   { { 1, 2, 1, 0.01f }, 0x0c }, { { 1, 0, 0.6f, 0.1f }, 0x0c },
     };
-    double *u = ddl_mem_alloc(STEPS * sizeof *u);
-    int32_t *ids = ddl_mem_alloc(STEPS * sizeof *ids);
-    assert_true(u && ids);
+    static double u[STEPS];
+    static int32_t ids[STEPS];
     for (int i = 0; i < STEPS; i++)
         u[i] = (i + 0.5) / STEPS;
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
@@ -124,8 +123,6 @@ static void check_laws(struct ddl_backend *backend)
         }
         expect(shares, (double)cases[k].settings.temperature, cases[k].kept);
     }
-    ddl_mem_free(u);
-    ddl_mem_free(ids);
 }
 
 static void laws(void **state)
@@ -157,9 +154,9 @@ static void greedy_is_the_first_of_the_largest(void **state)
 static void check_draws(struct ddl_backend *backend)
 {
     const struct settings s = { 1, 0, 1, 0 };
-    double *u = ddl_mem_alloc(STEPS * sizeof *u), counts[V] = { 0 }, total = 0, chi = 0;
-    int32_t *ids = ddl_mem_alloc(STEPS * sizeof *ids);
-    assert_true(u && ids);
+    static double u[STEPS];
+    static int32_t ids[STEPS];
+    double counts[V] = { 0 }, total = 0, chi = 0;
     for (int i = 0; i < STEPS; i++)
         u[i] = ddl_rng_uniform(ddl_rng_key(5, "sample"), (uint64_t)i);
     choose(backend, &s, logits, V, u, STEPS, ids);
@@ -172,8 +169,6 @@ static void check_draws(struct ddl_backend *backend)
         chi += e > 0 ? (counts[i] - e) * (counts[i] - e) / e : 0;
     }
     assert_true(counts[4] == 0 && chi < 20.5);
-    ddl_mem_free(u);
-    ddl_mem_free(ids);
 }
 
 static void draws_follow_the_distribution(void **state)
