@@ -33,6 +33,21 @@ void bench_sort_shares(struct ddl_bench_report *report); /* longest first */
 /* steps is in 1 .. DDL_BENCH_REPETITIONS. */
 ddl_status bench_check_steps(size_t steps, struct ddl_error *err);
 
+double bench_median(double *x, size_t n); /* sorts x */
+
+/* read.c: reads `bytes` bytes again and again, with sum_squares. */
+struct bench_reader {
+    ddl_backend *backend;
+    struct sum_squares_args read;
+    float *numbers; /* (bytes / 4) */
+    int64_t *part;  /* (2) the only part's first number and their count */
+    double *sum;
+};
+ddl_status bench_reader_open(struct bench_reader *r, ddl_backend *backend, size_t bytes,
+                             struct ddl_error *err);
+double bench_read(const struct bench_reader *r); /* seconds */
+void bench_reader_close(struct bench_reader *r);
+
 /* roofline.c */
 ddl_status bench_roofline(struct ddl_bench_roofline *out, ddl_backend *backend, struct ddl_error *err);
 

@@ -77,6 +77,16 @@ static void step(struct decoder *d)
     note(d, ddl_session_step(d->session, d->n, d->slots, d->tokens, d->logits, d->status ? NULL : d->err));
 }
 
+/* Seconds of a step. */
+static double time_step(struct decoder *d)
+{
+    const ddl_backend *backend = ddl_model_backend(d->model);
+    double start = ddl_clock_seconds();
+    step(d);
+    backend->ops->synchronize(backend->ctx);
+    return ddl_clock_seconds() - start;
+}
+
 static void prefill(void *user)
 {
     struct decoder *d = user;
@@ -114,13 +124,8 @@ static struct ddl_bench_row *decode(struct decoder *d, struct ddl_bench_report *
     double seconds[DDL_BENCH_REPETITIONS];
     for (size_t i = 0; i < d->config->warmup; i++)
         step(d);
-    for (size_t i = 0; i < d->config->steps; i++) {
-        const ddl_backend *backend = ddl_model_backend(d->model);
-        double start = ddl_clock_seconds();
-        step(d);
-        backend->ops->synchronize(backend->ctx);
-        seconds[i] = ddl_clock_seconds() - start;
-    }
+    for (size_t i = 0; i < d->config->steps; i++)
+        seconds[i] = time_step(d);
     struct ddl_bench_row *row = bench_row(out, name, seconds, d->config->steps);
     row->bytes = (double)ddl_model_pass_bytes(d->model) + cache_bytes(d);
     row->flops = (double)d->n * ddl_config_flops_per_token(&d->config->model, d->config->seq, false);
@@ -192,13 +197,38 @@ static ddl_status time_several(ddl_model *model, const struct ddl_bench_config *
     return status;
 }
 
-/* How far decoding is from what the memory allows. */
-static void compare_with_memory(struct ddl_bench_report *out)
+/* How far decoding is from what the memory allows: after each token of one sequence, as many bytes are read
+ * as the weights have. On a machine with other users, memory is faster at one time than at another. */
+static ddl_status compare_with_memory(ddl_model *model, const struct ddl_bench_config *config,
+                                      struct ddl_bench_report *out, struct ddl_error *err)
 {
-    double fastest = out->roofline.read > out->roofline.copy ? out->roofline.read : out->roofline.copy;
-    const struct ddl_bench_row *row = ddl_bench_find(out, "decode 1");
-    bench_figure(out, "weights_read_s", ddl_bench_figure(out, "weight_bytes") / fastest);
-    bench_figure(out, "decode_over_read", row->median / ddl_bench_figure(out, "weights_read_s"));
+    struct decoder d;
+    struct bench_reader reader;
+    size_t bytes = ddl_model_pass_bytes(model);
+    double read[DDL_BENCH_REPETITIONS], ratio[DDL_BENCH_REPETITIONS];
+    ddl_status status = bench_reader_open(&reader, ddl_model_backend(model), bytes, err);
+    if (status)
+        return status;
+    status = make(&d, model, config, 1, false, err);
+    if (!status)
+        prefill(&d);
+    for (size_t i = 0; !status && i < config->warmup; i++)
+        time_step(&d);
+    for (size_t i = 0; !status && i < config->steps; i++) {
+        double token = time_step(&d);
+        read[i] = bench_read(&reader);
+        ratio[i] = token / read[i];
+    }
+    status = status ? status : d.status;
+    if (!status) {
+        struct ddl_bench_row *row = bench_row(out, "read weights", read, config->steps);
+        row->bytes = (double)bytes;
+        bench_figure(out, "weights_read_s", row->median);
+        bench_figure(out, "decode_over_read", bench_median(ratio, config->steps));
+    }
+    unmake(&d);
+    bench_reader_close(&reader);
+    return status;
 }
 
 ddl_status ddl_bench_decode(const struct ddl_bench_config *config, ddl_backend *backend,
@@ -232,11 +262,11 @@ ddl_status ddl_bench_decode(const struct ddl_bench_config *config, ddl_backend *
         bench_figure(out, "parameters", (double)ddl_model_size(model));
         bench_figure(out, "peak_gib", (double)ddl_clock_peak_memory() / 1073741824);
     }
+    /* last: their memory is not decoding's */
+    if (!status && c.roofline)
+        status = compare_with_memory(model, &c, out, err);
     ddl_model_free(model);
-    if (!status && c.roofline) { /* last: its memory is not decoding's */
+    if (!status && c.roofline)
         status = bench_roofline(&out->roofline, backend, err);
-        if (!status)
-            compare_with_memory(out);
-    }
     return status;
 }

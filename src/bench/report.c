@@ -89,6 +89,12 @@ static double quantile(const double *sorted, size_t n, double p)
     return i + 1 < n ? sorted[i] + (at - (double)i) * (sorted[i + 1] - sorted[i]) : sorted[n - 1];
 }
 
+double bench_median(double *x, size_t n)
+{
+    qsort(x, n, sizeof *x, by_seconds);
+    return quantile(x, n, 0.5);
+}
+
 struct ddl_bench_row *bench_row(struct ddl_bench_report *report, const char *name, double *seconds, size_t n)
 {
     assert(report->n_rows < DDL_BENCH_ROWS && n > 0);

@@ -62,6 +62,24 @@ static void every_model_decodes(void **state)
     ddl_backend_free(backend);
 }
 
+/* Beside reads of as many bytes as the weights have; the rows before it are those of every benchmark. */
+static void tokens_are_compared_with_reading_the_weights(void **state)
+{
+    (void)state;
+    struct ddl_error err;
+    ddl_backend *backend = cpu();
+    struct ddl_bench_config config = tiny("ddl-1", DDL_PRECISION_BF16);
+    config.roofline = true;
+    assert_ok(ddl_bench_decode(&config, backend, &report, &err), err);
+    const struct ddl_bench_row *read = ddl_bench_find(&report, "read weights");
+    assert_non_null(read);
+    assert_true(read->bytes == ddl_bench_figure(&report, "weight_bytes"));
+    assert_int_equal(read->repetitions, config.steps);
+    assert_true(ddl_bench_figure(&report, "weights_read_s") == read->median && read->median > 0);
+    assert_true(ddl_bench_figure(&report, "decode_over_read") > 0);
+    ddl_backend_free(backend);
+}
+
 static void ops_of_a_token_are_timed(void **state)
 {
     (void)state;
@@ -157,8 +175,11 @@ static void a_wrong_backend_is_not_timed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_model_decodes),          cmocka_unit_test(ops_of_a_token_are_timed),
-        cmocka_unit_test(the_cache_is_counted),         cmocka_unit_test(every_model_decodes_on_every_isa),
+        cmocka_unit_test(every_model_decodes),
+        cmocka_unit_test(tokens_are_compared_with_reading_the_weights),
+        cmocka_unit_test(ops_of_a_token_are_timed),
+        cmocka_unit_test(the_cache_is_counted),
+        cmocka_unit_test(every_model_decodes_on_every_isa),
         cmocka_unit_test(a_wrong_backend_is_not_timed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -130,7 +130,7 @@ INLINE void add_tiles(const struct ddl_q8 *b, const struct slice *x, size_t grou
 
 #else
 
-enum { MOST_ROWS = 8 };
+enum { MOST_ROWS = 8, MOST_VECTORS = 4 };
 struct slice {
     float x[DDL_GROUP];
 };
@@ -140,22 +140,37 @@ INLINE void prepare(const float *x, struct slice *y)
     memcpy(y->x, x, sizeof y->x);
 }
 
+/* Vectors of rows that are summed at a time for M rows of A: enough sums that do not wait for each other, and
+ * few enough for the registers. */
+INLINE size_t vectors_at_a_time(const size_t M, const size_t R)
+{
+    const size_t most = M == 1 ? 4 : M <= 4 ? 2 : 1;
+    return most < R * PARTS ? most : R * PARTS;
+}
+
 INLINE void add_tiles(const struct ddl_q8 *b, const struct slice *x, size_t groups,
                       vec (*sum)[MOST_ROWS][PARTS], const size_t M, const size_t R)
 {
-    for (size_t i = 0; i < R * PARTS; i++, b += i % PARTS ? 0 : groups) {
-        const size_t r = i / PARTS, p = i % PARTS;
-        vec part[MOST_ROWS] = { 0 };
+    const size_t n = vectors_at_a_time(M, R);
+    for (size_t i = 0; i < R * PARTS; i += n) {
+        vec part[MOST_VECTORS][MOST_ROWS] = { 0 };
         for (size_t k = 0; k < QUADS; k++) {
-            vec_int four = load_ints(b->q[k][p * V]);
+            vec_int four[MOST_VECTORS];
+            for (size_t v = 0; v < n; v++)
+                four[v] = load_ints(b[(i + v) / PARTS * groups].q[k][(i + v) % PARTS * V]);
             for (size_t j = 0; j < 4; j++) {
-                vec w = byte_of(four, (int)j);
-                for (size_t m = 0; m < M; m++)
-                    part[m] += w * splat(x[m * groups].x[4 * k + j]);
+                for (size_t v = 0; v < n; v++) {
+                    vec w = byte_of(four[v], (int)j);
+                    for (size_t m = 0; m < M; m++)
+                        part[v][m] += w * splat(x[m * groups].x[4 * k + j]);
+                }
             }
         }
-        for (size_t m = 0; m < M; m++)
-            sum[r][m][p] += part[m] * load(b->scale + p * V);
+        for (size_t v = 0; v < n; v++) {
+            for (size_t m = 0; m < M; m++)
+                sum[(i + v) / PARTS][m][(i + v) % PARTS] +=
+                    part[v][m] * load(b[(i + v) / PARTS * groups].scale + (i + v) % PARTS * V);
+        }
     }
 }
 
@@ -256,7 +271,7 @@ void DDL_KERNEL(matmul_q8_tiles)(const void *args, size_t lo, size_t hi, float *
     const struct tiles_q8_args *by = args;
     const struct matmul_q8_args *a = by->product;
     (void)scratch;
-    in_passes(a->M, MOST_ROWS, lo, hi, ddl_q8_groups(a->K) * sizeof(struct ddl_q8), pass_tiles, by);
+    in_passes(a->M, MOST_ROWS, lo, hi, ddl_q8_groups(a->K) * sizeof(struct ddl_q8), false, pass_tiles, by);
 }
 
 /* ---- to float32 and back ---- */

@@ -27,12 +27,13 @@ INLINE size_t first_prefetch(const struct pass *p, size_t j)
     return p->every == 1 ? 0 : (p->turn + p->every - j % p->every) % p->every;
 }
 
-/* Calls fn for all M rows of A, at most `block` at a time, and rows [lo, hi) of B of row_bytes bytes each. */
-INLINE void in_passes(size_t M, size_t block, size_t lo, size_t hi, size_t row_bytes, pass_fn *fn,
+/* Calls fn for all M rows of A, at most `block` at a time, and rows [lo, hi) of B of row_bytes bytes each.
+ * Rows that are `apart`, not contiguous in memory, are keys of one head. */
+INLINE void in_passes(size_t M, size_t block, size_t lo, size_t hi, size_t row_bytes, bool apart, pass_fn *fn,
                       const void *args)
 {
     size_t passes = M / block + (M % block != 0), row = row_bytes ? row_bytes : 1;
-    size_t ahead = PREFETCH_DISTANCE / row + 1, part = hi - lo;
+    size_t ahead = apart ? ROWS_AHEAD : PREFETCH_DISTANCE / row + 1, part = hi - lo;
     if (passes > 1)
         ahead = part = (CACHED_PART / row / PART_ROWS + 1) * PART_ROWS;
     for (size_t j = lo; j < hi; j += part) {

@@ -212,7 +212,7 @@ void DDL_KERNEL(matmul_skinny)(const void *args, size_t lo, size_t hi, float *sc
         a->M, a->K, a->lda, a->ldb, a->ldc, a->A, a->B, a->alpha, a->beta, a->C, NULL
     };
     (void)scratch;
-    in_passes(a->M, BLOCK, lo, hi, a->K * sizeof(float), pass_f32, &by);
+    in_passes(a->M, BLOCK, lo, hi, a->K * sizeof(float), a->ldb > a->K, pass_f32, &by);
 }
 
 void DDL_KERNEL(mixed_skinny)(const void *args, size_t lo, size_t hi, float *scratch)
@@ -220,7 +220,7 @@ void DDL_KERNEL(mixed_skinny)(const void *args, size_t lo, size_t hi, float *scr
     const struct mixed_args *a = args;
     const struct skinny by = { a->M, a->K, a->lda, a->ldb, a->ldc, a->A, a->B, a->alpha, 0, a->C, NULL };
     (void)scratch;
-    in_passes(a->M, BLOCK, lo, hi, a->K * sizeof(uint16_t), pass_mixed, &by);
+    in_passes(a->M, BLOCK, lo, hi, a->K * sizeof(uint16_t), a->ldb > a->K, pass_mixed, &by);
 }
 
 #ifdef HAVE_DOT_BF16
@@ -237,7 +237,7 @@ void DDL_KERNEL(matmul_bf16_skinny)(const void *args, size_t lo, size_t hi, floa
         a->M, a->K, a->lda, a->ldb, a->ldc, a->A, a->B, a->alpha, a->beta, a->C, a->C16
     };
     (void)scratch;
-    in_passes(a->M, BLOCK, lo, hi, a->K * sizeof(uint16_t), pass_pairs, &by);
+    in_passes(a->M, BLOCK, lo, hi, a->K * sizeof(uint16_t), a->ldb > a->K, pass_pairs, &by);
 }
 
 #else
@@ -250,7 +250,7 @@ void DDL_KERNEL(matmul_bf16_skinny)(const void *args, size_t lo, size_t hi, floa
                                a->B, a->alpha, a->beta, a->C,   a->C16 };
     for (size_t m = 0; m < a->M; m++)
         widen_row(a->K, a->A + m * a->lda, scratch + m * a->K);
-    in_passes(a->M, BLOCK, lo, hi, a->K * sizeof(uint16_t), pass_mixed, &by);
+    in_passes(a->M, BLOCK, lo, hi, a->K * sizeof(uint16_t), a->ldb > a->K, pass_mixed, &by);
 }
 
 #endif
