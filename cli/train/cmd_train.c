@@ -100,6 +100,7 @@ static void print_preview_json(const struct ddl_train_config *t, const struct dd
         ddl_json_count(&json, memory[i].name, memory[i].bytes);
     ddl_json_close(&json, '}');
     ddl_json_fixed(&json, "bytes_sent", p->bytes_sent, 0);
+    ddl_json_number(&json, "peak_rate", p->peak_rate > 0 ? p->peak_rate : (double)NAN, 6);
     ddl_json_number(&json, "seconds", preview->seconds, 6);
     ddl_json_count(&json, "measured_tokens", preview->measured_tokens);
     ddl_json_count(&json, "measured_layers", preview->measured_layers);

@@ -45,7 +45,10 @@ void print_header(FILE *out, bool color, const struct ddl_train_summary *s)
         print_match(out, &s->match);
     }
     print_label(out, color, "backend");
-    fprintf(out, "%s, dtype %s\n", s->backend, ddl_precision_names[config->precision]);
+    fprintf(out, "%s, dtype %s", s->backend, ddl_precision_names[config->precision]);
+    if (s->plan.peak_rate > 0)
+        fprintf(out, ", at most %.4g TFLOP/s", s->plan.peak_rate / 1e12);
+    putc('\n', out);
     print_label(out, color, "data");
     print_data(out, s);
     print_label(out, color, "memory");
@@ -146,6 +149,8 @@ static void show_progress(void *user, const struct ddl_train_progress *p)
         add_field(&fields, 5, "lr %.2e", p->lr);
         add_field(&fields, 6, "norm %.3g", p->grad_norm);
         add_field(&fields, 4, "%s tok/s", speed);
+        if (p->mfu > 0)
+            add_field(&fields, 4, "MFU %.1f%%", 100 * p->mfu);
     }
     if (p->step > 0 && p->step < p->steps)
         add_field(&fields, 3, "%s left", left);

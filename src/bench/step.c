@@ -3,6 +3,7 @@
 #include "bench/planned.h"
 
 #include "base/mem.h"
+#include "model/pass/measure.h"
 #include "model/pass/model.h"
 #include "base/clock.h"
 #include "ops/profile.h"
@@ -136,6 +137,9 @@ static void fill_rows(struct bench *b, struct ddl_bench_report *out)
     bench_figure(out, "parameters", (double)ddl_model_size(b->model));
     bench_figure(out, "tokens_per_s", tokens / step->median);
     bench_figure(out, "step_s", step->median);
+    double peak = ddl_precision_peak_rate(at->precision, b->backend);
+    if (peak > 0)
+        bench_figure(out, "mfu", step->flops / step->median / peak);
     bench_figure(out, "peak_gib", (double)ddl_clock_peak_memory() / 1073741824);
     if (b->products) {
         struct ddl_bench_row *products = bench_row(out, "products", b->products_seconds, at->steps);

@@ -132,6 +132,9 @@ enum { DDL_DEVICE_LOGITS = 1 << 27 };
  * than a layer or two. */
 enum { DDL_HOST_LOGITS = 1 << 24 };
 
+/* Formats of a product's operands, as far as devices multiply them at different rates. */
+enum ddl_rate { DDL_RATE_F32, DDL_RATE_TF32, DDL_RATE_BF16 };
+
 struct ddl_ops;
 /* The beginning of the state of a backend that leaves ops out (members of struct ddl_ops that are NULL). */
 struct ddl_context {
@@ -167,6 +170,9 @@ struct ddl_ops {
     /* Bytes of memory that the machine has, or that other programs had left on the device when it was opened;
      * SIZE_MAX if unknown. */
     size_t (*memory_capacity)(void *ctx);
+    /* Operations per second of dense products with sums in float32, by the device's data sheet: from its
+     * clock and the number of its multiprocessors. 0 or NULL: unknown, as of a CPU. */
+    double (*peak_rate)(void *ctx, enum ddl_rate rate);
 
     /* DDL_E_MEMORY if an op since the last call could not allocate memory, DDL_E_DEVICE if the device failed,
      * which every later call reports too: results computed meanwhile are invalid. Does not wait; it reports

@@ -417,6 +417,9 @@ DRIVER CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice device)
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR:
         *value = capability % 10;
         return CUDA_SUCCESS;
+    case CU_DEVICE_ATTRIBUTE_CLOCK_RATE:
+        *value = 1000000; /* 1 GHz */
+        return CUDA_SUCCESS;
     case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
         *value = 3; /* few: kernels loop */
         return CUDA_SUCCESS;

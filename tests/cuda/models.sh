@@ -88,6 +88,30 @@ steps_allocate_nothing() {
     [ "$two" -gt 0 ] && [ "$two" -eq "$four" ] || fail "$two allocations in two steps, $four in four"
 }
 
+# utilization DTYPE CAPABILITY TFLOPS: the peak rate of the simulated device, with 3 multiprocessors at 1 GHz, in the header; each
+# logged step's share of it.
+utilization() {
+    CUDA_SIM_CAPABILITY=$2 train cuda --dtype "$1" --log-every 1
+    grep -q ", dtype $1, at most $3 TFLOP/s\$" out || { cat out; fail "no rate $3 in the header"; }
+    grep -q 'tok/s  MFU [0-9.]*%' out || { cat out; fail "no MFU in the line of a step"; }
+    sed -n '/"mfu"/ s/.*"tokens":\([0-9]*\),"flops":\([0-9.e+]*\),.*"tokens_per_s":\([0-9.e+]*\),"mfu":\([0-9.e-]*\),.*/\1 \2 \3 \4/p' \
+        run_cuda/metrics.jsonl >shares
+    [ "$(wc -l <shares)" -eq 2 ] || { cat run_cuda/metrics.jsonl; fail "no share"; }
+    awk -v peak="$3" '{ e = $4 / ($3 * $2 / $1 / (peak * 1e12)) - 1 } e * e > 1e-6 { exit 1 }' shares || { cat shares; fail "another share"; }
+}
+
+# In both dtypes and on devices of several generations; a CPU has none.
+peak_rates() {
+    utilization f32 90 0.768
+    utilization bf16 90 12.29
+    utilization bf16 80 6.144
+    utilization bf16 89 1.536
+    utilization bf16 103 24.58
+    train cpu
+    ! grep -q 'MFU\|TFLOP' out || { cat out; fail "a rate on the CPU"; }
+    ! grep -q mfu run_cpu/metrics.jsonl || fail "a share on the CPU"
+}
+
 # loss_of BACKEND FORMAT: of the model in run_cpu.
 loss_of() {
     simulated "$ddl" eval run_cpu --backend "$1" --dtype "$2" --text text.txt --seq 16 --max-tokens 32 --threads 1 --json >loss ||
@@ -121,6 +145,7 @@ done
 check memory_bf16 memory --model ddl-tc --dtype bf16 --recompute block
 check too_little_memory too_little_memory
 check steps_allocate_nothing steps_allocate_nothing
+check peak_rates peak_rates
 for format in f32 bf16 int8; do
     check "weights_$format" weights "$format"
 done

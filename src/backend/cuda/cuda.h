@@ -44,7 +44,9 @@ struct cuda_device {
     ddl_event recorded;               /* the newest event */
     size_t memory, free_memory;       /* bytes of the device; free when it was opened */
     unsigned multiprocessors;
-    float *scratch; /* partial sums: (cuda_blocks_of_sums, summed) */
+    unsigned capability; /* 10 major + minor */
+    double clock;        /* largest, Hz; 0: unknown, in a plan */
+    float *scratch;      /* partial sums: (cuda_blocks_of_sums, summed) */
     size_t summed;
     void *op_memory; /* of the op that is submitted: cuda_op_memory */
     size_t op_bytes;

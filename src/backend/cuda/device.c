@@ -74,7 +74,7 @@ static ddl_status describe(struct cuda_device *d, size_t index, char *text, size
 {
     const struct cuda_driver *driver = d->driver;
     char name[64] = "";
-    int major = 0, minor = 0, multiprocessors = 0;
+    int major = 0, minor = 0, multiprocessors = 0, clock = 0;
     CUresult result = driver->device_get(&d->device, (int)index);
     if (!result)
         result = driver->device_name(name, (int)sizeof name, d->device);
@@ -85,6 +85,8 @@ static ddl_status describe(struct cuda_device *d, size_t index, char *text, size
     if (!result)
         result =
             driver->device_attribute(&multiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, d->device);
+    if (!result)
+        result = driver->device_attribute(&clock, CU_DEVICE_ATTRIBUTE_CLOCK_RATE, d->device);
     if (!result)
         result = driver->device_memory(&d->memory, d->device);
     char reason[128];
@@ -97,6 +99,8 @@ static ddl_status describe(struct cuda_device *d, size_t index, char *text, size
                              "another device (ddl info --backends) or --backend cpu",
                              index, name, major, minor);
     d->multiprocessors = (unsigned)multiprocessors;
+    d->capability = (unsigned)(10 * major + minor);
+    d->clock = 1e3 * (double)clock;
     snprintf(text, size, "cuda:%zu (%s, %d.%d, %.1f GiB)", index, name, major, minor,
              (double)d->memory / (double)(1 << 30));
     return DDL_OK;
@@ -234,6 +238,25 @@ static size_t memory_capacity(void *ctx)
     return d->free_memory;
 }
 
+/* Operations of a multiprocessor in a clock: dense products with sums in float32 (NVIDIA's papers on the
+ * architectures; TF32 has half the rate of bfloat16). */
+static const struct {
+    unsigned capability; /* and later ones, up to the next row */
+    double f32, bf16;
+} rates[] = { { 80, 128, 2048 }, { 86, 256, 512 }, { 90, 256, 4096 }, { 100, 256, 8192 }, { 120, 256, 512 } };
+
+static double peak_rate(void *ctx, enum ddl_rate rate)
+{
+    const struct cuda_device *d = ctx;
+    size_t i = 0;
+    while (i + 1 < sizeof rates / sizeof *rates && rates[i + 1].capability <= d->capability)
+        i++;
+    double operations = rate == DDL_RATE_F32    ? rates[i].f32
+                        : rate == DDL_RATE_TF32 ? rates[i].bf16 / 2
+                                                : rates[i].bf16;
+    return operations * d->clock * d->multiprocessors;
+}
+
 static size_t q8_bytes(void *ctx, size_t rows, size_t width)
 {
     (void)ctx;
@@ -261,6 +284,7 @@ static const struct ddl_ops cuda_ops = { .name = "cuda",
                                          .memory_estimate = memory_estimate,
                                          .logit_block = logit_block,
                                          .memory_capacity = memory_capacity,
+                                         .peak_rate = peak_rate,
                                          .check_error = cuda_check_error,
                                          .alloc = cuda_alloc,
                                          .free = cuda_free,

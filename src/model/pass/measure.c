@@ -405,3 +405,9 @@ size_t ddl_model_pass_bytes(const ddl_model *model)
                      : 0;
     return bytes;
 }
+
+double ddl_precision_peak_rate(enum ddl_precision precision, const ddl_backend *backend)
+{
+    enum ddl_rate rate = precision == DDL_PRECISION_BF16 ? DDL_RATE_BF16 : DDL_RATE_F32;
+    return backend->ops->peak_rate ? backend->ops->peak_rate(backend->ctx, rate) : 0;
+}

@@ -1,4 +1,4 @@
-/* Sizes of a model's memory, without allocating it. */
+/* Sizes of a model's memory, without allocating it, and the rate at which a device computes it at best. */
 #ifndef DDL_MODEL_MEASURE_H
 #define DDL_MODEL_MEASURE_H
 
@@ -19,6 +19,9 @@ size_t ddl_workspace_total_bytes(const struct ddl_config *config, enum ddl_preci
 /* The limits that such a workspace reserves on its backend. */
 struct ddl_limits ddl_workspace_limits(const struct ddl_config *config,
                                        const struct ddl_workspace_options *options);
+
+/* Operations per second of a backend's products in a precision, by ops->peak_rate; 0: unknown. */
+double ddl_precision_peak_rate(enum ddl_precision precision, const ddl_backend *backend);
 
 /* ops->logit_block of a backend; NULL is allowed. */
 size_t workspace_logit_block(const ddl_backend *backend);

@@ -152,6 +152,8 @@ ddl_status ddl_metrics_write(struct ddl_metrics *metrics, const struct ddl_train
         ddl_json_close(&json, '}');
     if (p->step > 0)
         ddl_json_number(&json, "tokens_per_s", p->tokens_per_s, 6);
+    if (p->step > 0 && p->mfu > 0)
+        ddl_json_number(&json, "mfu", p->mfu, 4);
     ddl_json_fixed(&json, "seconds", p->seconds, 6);
     ddl_json_fixed(&json, "train_seconds", p->train_seconds, 6);
     ddl_json_count(&json, "peak_memory", p->peak_memory);

@@ -115,6 +115,7 @@ ddl_status ddl_tensorboard_line(struct ddl_tensorboard *tb, const struct ddl_tra
         { "train/lr", p->step > 0, p->lr },
         { "train/grad_norm", p->step > 0, p->grad_norm },
         { "train/tokens_per_s", p->step > 0, p->tokens_per_s },
+        { "train/mfu", p->step > 0 && p->mfu > 0, p->mfu },
     };
     ddl_status status = DDL_OK;
     if (!tb->file.stream)

@@ -80,6 +80,7 @@ static void update_time(struct run *run)
         p->tokens_per_s = (double)(p->tokens - run->logged_tokens) / since;
     else /* no step since the last line */
         p->tokens_per_s = p->train_seconds > 0 ? (double)p->tokens / p->train_seconds : 0;
+    p->mfu = run->plan.peak_rate > 0 ? p->tokens_per_s * run->plan.flops_per_token / run->plan.peak_rate : 0;
     p->peak_memory = ddl_clock_peak_memory();
 }
 
