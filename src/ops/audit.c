@@ -84,38 +84,82 @@ static float *widened(bool trans, size_t rows, size_t columns, const uint16_t *x
     return y;
 }
 
-struct sum {
-    double value, sizes, flushed; /* sum of a b, of |a b|, and of |a b| where a or b is subnormal */
+enum { COLUMNS = 4 };
+
+/* Matrix (K, N) of op(x) as float32 in blocks of COLUMNS columns, (K, COLUMNS) each; zeros fill the last one.
+ */
+static float *packed(bool trans, size_t K, size_t N, const uint16_t *x, size_t stride)
+{
+    size_t blocks = (N + COLUMNS - 1) / COLUMNS;
+    float *y = ddl_mem_zalloc(blocks * K * COLUMNS * sizeof *y);
+    for (size_t n = 0; y && n < N; n++) {
+        float *column = y + n / COLUMNS * K * COLUMNS + n % COLUMNS;
+        for (size_t k = 0; k < K; k++)
+            column[k * COLUMNS] = ddl_bf16_widen(trans ? x[n * stride + k] : x[k * stride + n]);
+    }
+    return y;
+}
+
+static bool has_subnormals(const float *x, size_t n)
+{
+    bool any = false;
+    for (size_t i = 0; i < n; i++)
+        any = any || (x[i] != 0 && fabsf(x[i]) < FLT_MIN);
+    return any;
+}
+
+/* Of COLUMNS columns: sums of a b, of |a b|, and of |a b| where a or b is subnormal. */
+struct sums {
+    double value[COLUMNS], sizes[COLUMNS], flushed[COLUMNS];
 };
 
-static struct sum exact_sum(size_t K, const float *a, const float *b)
+/* Of a row and a block of columns, whose additions do not wait for each other. */
+static struct sums exact_sums(size_t K, const float *a, const float *b, bool subnormals)
 {
-    struct sum s = { 0 };
+    struct sums s = { 0 };
     for (size_t k = 0; k < K; k++) {
-        double product = (double)a[k] * (double)b[k];
-        s.value += product;
-        s.sizes += fabs(product);
-        if (fabsf(a[k]) < FLT_MIN || fabsf(b[k]) < FLT_MIN)
-            s.flushed += fabs(product);
+        for (size_t j = 0; j < COLUMNS; j++) {
+            double product = (double)a[k] * (double)b[k * COLUMNS + j];
+            s.value[j] += product;
+            s.sizes[j] += fabs(product);
+        }
+    }
+    for (size_t i = 0; subnormals && i < K * COLUMNS; i++) {
+        float x = a[i / COLUMNS];
+        if (fabsf(x) < FLT_MIN || fabsf(b[i]) < FLT_MIN)
+            s.flushed[i % COLUMNS] += fabs((double)x * (double)b[i]);
     }
     return s;
+}
+
+/* The exact number at (row, column), and the limit of its error. */
+static void limit_number(const struct matmul_bf16_args *a, const float *before, size_t row, size_t column,
+                         const struct sums *s, size_t j, double *exact, double *bound)
+{
+    double alpha = (double)a->alpha, roundings = (double)a->K + 4;
+    double added = a->beta == 0 ? 0 : (double)a->beta * (double)before[row * a->ldc + column];
+    *exact = alpha * s->value[j] + added;
+    *bound = roundings * (unit * (fabs(alpha) * s->sizes[j] + fabs(added)) + (double)FLT_MIN) +
+             fabs(alpha) * s->flushed[j];
+    *bound += a->C16 ? 0x1p-8 * (fabs(*exact) + *bound) : 0;
+    *bound = isfinite(*bound) ? *bound : (double)INFINITY;
 }
 
 bool ddl_audit_matmul_bf16(const struct matmul_bf16_args *a, const float *before, double *exact,
                            double *bound)
 {
     float *A = widened(a->trans_a, a->M, a->K, a->A, a->lda);
-    float *B = widened(!a->trans_b, a->N, a->K, a->B, a->ldb);
-    double alpha = (double)a->alpha, roundings = (double)a->K + 4;
-    for (size_t i = 0; A && B && i < a->M * a->N; i++) {
-        size_t row = i / a->N, column = i % a->N;
-        struct sum s = exact_sum(a->K, A + row * a->K, B + column * a->K);
-        double added = a->beta == 0 ? 0 : (double)a->beta * (double)before[row * a->ldc + column];
-        exact[i] = alpha * s.value + added;
-        bound[i] = roundings * (unit * (fabs(alpha) * s.sizes + fabs(added)) + (double)FLT_MIN) +
-                   fabs(alpha) * s.flushed;
-        bound[i] += a->C16 ? 0x1p-8 * (fabs(exact[i]) + bound[i]) : 0;
-        bound[i] = isfinite(bound[i]) ? bound[i] : (double)INFINITY;
+    float *B = packed(a->trans_b, a->K, a->N, a->B, a->ldb);
+    bool subnormals = A && B &&
+                      (has_subnormals(A, a->M * a->K) ||
+                       has_subnormals(B, (a->N + COLUMNS - 1) / COLUMNS * COLUMNS * a->K));
+    for (size_t row = 0; A && B && row < a->M; row++) {
+        for (size_t n = 0; n < a->N; n += COLUMNS) {
+            struct sums s = exact_sums(a->K, A + row * a->K, B + n * a->K, subnormals);
+            for (size_t j = 0; j < COLUMNS && n + j < a->N; j++)
+                limit_number(a, before, row, n + j, &s, j, &exact[row * a->N + n + j],
+                             &bound[row * a->N + n + j]);
+        }
     }
     bool done = A && B;
     ddl_mem_free(A);
