@@ -4,14 +4,15 @@
 #include <math.h>
 #include <string.h>
 
-/* What the row's products are measured against: 0 where that was not measured. */
+/* What the row's products are measured against: 0 where that was not measured, as for tf32. */
 static double peak_of(const struct ddl_bench_report *report, const struct ddl_bench_row *row)
 {
-    bool half = strncmp(row->name, "matmul_bf16", strlen("matmul_bf16")) == 0;
+    const char *dtype = "";
     for (size_t i = 0; i < report->n_settings; i++)
-        half = half || (strcmp(report->setting[i].name, "dtype") == 0 &&
-                        strcmp(report->setting[i].value, "bf16") == 0);
-    return half ? report->roofline.gemm_bf16 : report->roofline.gemm_f32;
+        dtype = strcmp(report->setting[i].name, "dtype") == 0 ? report->setting[i].value : dtype;
+    if (strncmp(row->name, "matmul_bf16", strlen("matmul_bf16")) == 0 || strcmp(dtype, "bf16") == 0)
+        return report->roofline.gemm_bf16;
+    return strcmp(dtype, "tf32") == 0 ? 0 : report->roofline.gemm_f32;
 }
 
 /* "  123.4 GFLOP/s  56 %"; "-" in place of a rate of 0, blanks in place of an unknown share. */

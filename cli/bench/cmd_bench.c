@@ -81,7 +81,7 @@ static const struct ddl_option op_rows[] = {
 };
 static const struct ddl_option step_rows[] = {
     MODEL_ROWS,
-    DTYPE_ROW(ddl_training_precision_names, "operand type of matrix products"),
+    DTYPE_ROW(ddl_training_precision_names, "operand type of matrix products (tf32: backend cuda alone)"),
     { "recompute", DDL_OPTION_CHOICE, AT(recompute), 0, 0, 0, ddl_recompute_names, "NAME",
       "what the backward pass recomputes" },
     BATCH_ROW("sequences per step"),
@@ -98,7 +98,7 @@ static const struct ddl_option step_rows[] = {
 };
 static const struct ddl_option decode_rows[] = {
     MODEL_ROWS,
-    DTYPE_ROW(ddl_precision_names, "format of the weights"),
+    DTYPE_ROW(ddl_precision_names, "format of the weights in products (tf32: backend cuda alone)"),
     { "cache", DDL_OPTION_CHOICE, AT(cache), 0, 0, 0, ddl_cache_form_names, "NAME",
       "format of keys and values (auto: f32 with f32 weights, else bf16)" },
     BATCH_ROW("sequences decoded together (one sequence is timed first)"),
@@ -119,8 +119,10 @@ static const struct ddl_option tokenizer_rows[] = {
     { 0 },
 };
 
+static const char *const comm_dtypes[] = { "f32", "bf16", NULL };
+_Static_assert(DDL_PRECISION_F32 == 0 && DDL_PRECISION_BF16 == 1, "comm_dtypes are in order");
 static const struct ddl_option comm_rows[] = {
-    DTYPE_ROW(ddl_training_precision_names, "format in which a reduce-scatter sends its summands"),
+    DTYPE_ROW(comm_dtypes, "format in which a reduce-scatter sends its summands"),
     SIZE_ROW("bytes", bytes, 4096, (size_t)1 << 32, "size of the largest array"),
     STEPS_ROW("repetitions"),
     WARMUP_ROW,

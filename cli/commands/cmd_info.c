@@ -45,13 +45,17 @@ static const void *defaults(void)
     return &initial;
 }
 
+/* Formats of the weights: those of tf32 are f32. */
+static const enum ddl_precision formats[] = { DDL_PRECISION_F32, DDL_PRECISION_BF16, DDL_PRECISION_INT8 };
+enum { FORMATS = sizeof formats / sizeof *formats };
+
 struct facts {
     struct ddl_run_model found; /* of a folder */
     struct ddl_config config;
     struct ddl_param *params;
     size_t n, groups[DDL_GROUPS], total;
-    size_t weights[DDL_PRECISION_INT8 + 1]; /* bytes for inference, by enum ddl_precision */
-    double flops[2];                        /* forward; forward and backward */
+    size_t weights[FORMATS]; /* bytes for inference, by format */
+    double flops[2];         /* forward; forward and backward */
     struct ddl_checkpoint *checkpoints;
     size_t n_checkpoints;
     struct ddl_match match; /* mlp_size 0: nothing is matched */
@@ -126,8 +130,8 @@ static void print_json(const struct facts *f, const struct flags *flags)
     ddl_json_count(&json, "total", f->total);
     ddl_json_close(&json, '}');
     ddl_json_open(&json, "weight_bytes", '{');
-    for (int i = 0; ddl_precision_names[i]; i++)
-        ddl_json_count(&json, ddl_precision_names[i], f->weights[i]);
+    for (size_t i = 0; i < FORMATS; i++)
+        ddl_json_count(&json, ddl_precision_names[formats[i]], f->weights[i]);
     ddl_json_close(&json, '}');
     ddl_json_open(&json, "flops_per_token", '{');
     ddl_json_number(&json, "forward", f->flops[0], 9);
@@ -166,8 +170,9 @@ static void print_text(const struct facts *f, const struct flags *flags)
     for (int group = 0; group < DDL_GROUPS; group++)
         printf("  %-10s %zu\n", ddl_param_group_name(group), f->groups[group]);
     printf("weights     ");
-    for (int i = 0; ddl_precision_names[i]; i++)
-        printf("%s %.1f MB in %s", i ? "," : "", (double)f->weights[i] / 1e6, ddl_precision_names[i]);
+    for (size_t i = 0; i < FORMATS; i++)
+        printf("%s %.1f MB in %s", i ? "," : "", (double)f->weights[i] / 1e6,
+               ddl_precision_names[formats[i]]);
     printf("\nFLOPs/token  %.4g forward, %.4g in training\nconfiguration\n", f->flops[0], f->flops[1]);
     for (const struct ddl_option *row = ddl_config_options(); row->name; row++) {
         char value[64];
@@ -243,8 +248,8 @@ static ddl_status gather(struct facts *f, size_t seq, struct ddl_error *err)
     ddl_backend *backend = NULL;
     if (!status)
         status = ddl_backend_create(&backend, NULL, 1, err);
-    for (int i = 0; !status && ddl_precision_names[i]; i++)
-        f->weights[i] = ddl_config_weight_bytes(&f->config, (enum ddl_precision)i, backend);
+    for (size_t i = 0; !status && i < FORMATS; i++)
+        f->weights[i] = ddl_config_weight_bytes(&f->config, formats[i], backend);
     ddl_backend_free(backend);
     for (int train = 0; train < 2; train++)
         f->flops[train] =

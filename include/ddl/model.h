@@ -44,10 +44,12 @@ DDL_API const char *ddl_param_group_name(int group); /* "embedding", ...: a grou
 enum ddl_precision {
     DDL_PRECISION_F32,  /* operands as they are  */
     DDL_PRECISION_BF16, /* operands rounded to bfloat16: two bytes a weight */
+    DDL_PRECISION_TF32, /* float32 operands, which the backend may round to TF32 (10 bits after the point)
+                           when it multiplies; not on every backend */
     DDL_PRECISION_INT8, /* not for training: weights of products as scale * q, q in [-127, 127], a scale for
                            each 32 in a row (symmetric): 1.125 bytes a weight */
 };
-/* "f32", "bf16", "int8", NULL: choices for a struct ddl_option. */
+/* "f32", "bf16", "tf32", "int8", NULL: choices for a struct ddl_option. */
 DDL_API extern const char *const ddl_precision_names[];
 /* Those before int8, NULL: the ones that train. */
 DDL_API extern const char *const ddl_training_precision_names[];
@@ -59,7 +61,7 @@ DDL_API ddl_status ddl_model_create(ddl_model **out, const struct ddl_config *co
  * norms, kernels or biases) are stored only in the format of `precision`, 2 or 1.125 bytes per weight; the
  * embedding is looked up in that format too. Values are converted to it when written, and back to float32
  * when read. Gradients, a training workspace, saving and another precision are rejected with DDL_E_USAGE.
- * With DDL_PRECISION_F32 it is ddl_model_create. */
+ * With DDL_PRECISION_F32 it is ddl_model_create; DDL_PRECISION_TF32 has float32 weights too. */
 DDL_API ddl_status ddl_model_create_for_inference(ddl_model **out, const struct ddl_config *config,
                                                   enum ddl_precision precision, ddl_backend *backend,
                                                   struct ddl_error *err);

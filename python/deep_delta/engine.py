@@ -20,7 +20,7 @@ from deep_delta.paths import library
 Floats = NDArray[np.float32]
 Ids = NDArray[np.int32]
 
-PRECISIONS = {"f32": 0, "bf16": 1, "int8": 2}
+PRECISIONS = {"f32": 0, "bf16": 1, "tf32": 2, "int8": 3}
 CACHES = {"auto": 0, "f32": 1, "bf16": 2}
 FINISH = ("length", "end", "stop", "context", "cancelled")
 
@@ -250,8 +250,8 @@ class Engine:
     """A model for inference.
 
     path: a model folder, or a run, of which `which` selects the model: "last", "best", "final" or a step.
-    dtype: "f32", "bf16" or "int8", the format of the weights. threads 0: one for each core. verify: compare the files
-    with their checksums. tokenizer: a folder or tokenizer.json; default: the one in the model folder.
+    dtype: "f32", "bf16", "int8" or, with backend "cuda", "tf32": the format of the weights in products. threads 0: one
+    for each core. verify: compare the files with their checksums. tokenizer: a folder or tokenizer.json; default: the one in the model folder.
     """
 
     def __init__(self, path: str | os.PathLike[str], which: str | int = "last", dtype: str = "f32", threads: int = 0,

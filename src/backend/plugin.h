@@ -13,7 +13,7 @@ struct ddl_backend_plugin {
 
 /* The number of the interface: DDL_BACKEND_VERSION is raised where the meaning of a member changes; the rest
  * is a weighted sum of the sizes of the argument structs, which changes with them. */
-#define DDL_BACKEND_VERSION 2
+#define DDL_BACKEND_VERSION 3
 #define DDL_ARGS_SIZE(name, args) +(DDL_OP_##name + 1) * sizeof(struct args)
 #define DDL_BACKEND_ABI                                                                                      \
     ((unsigned)(1000000 * DDL_BACKEND_VERSION + (sizeof(struct ddl_ops) DDL_OPS(DDL_ARGS_SIZE)) % 1000000))

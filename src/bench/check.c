@@ -293,6 +293,14 @@ static ddl_status check_bf16(const struct ddl_bench_config *config, ddl_backend 
     return status;
 }
 
+/* In float32 where the precision is tf32: ref has no such roundings. */
+static struct ddl_bench_config checked(const struct ddl_bench_config *config)
+{
+    struct ddl_bench_config k = *config;
+    k.precision = config->precision == DDL_PRECISION_TF32 ? DDL_PRECISION_F32 : config->precision;
+    return k;
+}
+
 static ddl_status check_float32(const struct ddl_bench_config *config, ddl_backend *backend,
                                 ddl_backend *plain, struct ddl_error *err)
 {
@@ -310,15 +318,18 @@ static ddl_status check_float32(const struct ddl_bench_config *config, ddl_backe
 ddl_status bench_check_gradients(const struct ddl_bench_config *config, ddl_backend *backend, char *text,
                                  size_t size, struct ddl_error *err)
 {
-    bool bf16 = config->precision == DDL_PRECISION_BF16;
+    const struct ddl_bench_config of = checked(config);
+    bool bf16 = of.precision == DDL_PRECISION_BF16;
     ddl_backend *plain;
     ddl_status status = ddl_backend_create(&plain, "ref", 1, err);
     if (status)
         return status;
-    status = (bf16 ? check_bf16 : check_float32)(config, backend, plain, err);
+    status = (bf16 ? check_bf16 : check_float32)(&of, backend, plain, err);
     ddl_backend_free(plain);
     snprintf(text, size, "loss and every gradient of a small model agree with ref%s",
-             bf16 ? ", bfloat16 ops with their exact results" : "");
+             bf16                                ? ", bfloat16 ops with their exact results"
+             : of.precision != config->precision ? ", in float32"
+                                                 : "");
     return status;
 }
 
@@ -438,14 +449,16 @@ ddl_status bench_check_decoding(const struct ddl_bench_config *config, ddl_backe
     ddl_status status = ddl_backend_create(&plain, "ref", 1, err);
     if (status)
         return status;
-    struct ddl_config k = shrunk(&config->model);
+    const struct ddl_bench_config of = checked(config);
+    struct ddl_config k = shrunk(&of.model);
     size_t n = B * T * k.vocab_size;
     float *z = ddl_mem_alloc(5 * n * sizeof *z);
-    status = z ? check_logits(config, backend, plain, n,
+    status = z ? check_logits(&of, backend, plain, n,
                               &(struct logits){ z, z + n, z + 2 * n, z + 3 * n, z + 4 * n }, err)
                : ddl_error_set(err, DDL_E_MEMORY, "bench: out of memory for %zu logits", 5 * n);
     ddl_mem_free(z);
     ddl_backend_free(plain);
-    snprintf(text, size, "a small model token by token agrees with its whole pass, and with ref");
+    snprintf(text, size, "a small model token by token agrees with its whole pass, and with ref%s",
+             of.precision != config->precision ? ", in float32" : "");
     return status;
 }

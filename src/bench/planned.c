@@ -176,6 +176,7 @@ struct bench_planned *bench_planned_create(ddl_backend *real, const struct ddl_b
     p->real = real;
     p->device = *device;
     p->ops = (struct ddl_ops){ .name = real->ops->name,
+                               .has_tf32 = true, /* nothing is computed */
                                .step_rows = real->ops->step_rows,
                                .reserve = nothing_to_reserve,
                                .memory_estimate = no_memory_of_its_own,

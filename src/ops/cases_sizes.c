@@ -5,10 +5,10 @@
 
 static const struct ddl_trial_sequence single[] = { { 0, 1 } };
 static const struct ddl_trial_sequence steps[] = { { 5, 1 }, { 0, 1 }, { 70, 1 } };
-static const struct ddl_trial_sequence prompts[] = { { 0, 7 }, { 1, 63 }, { 2, 1 }, { 100, 20 } };
-static const struct ddl_trial_sequence long_ones[] = {
-    { 570, 12 }, { 575, 9 }, { 3, 8 }, { 577, 1 }, { 0, 2 }
-};
+static const struct ddl_trial_sequence prompts[] = { { 0, 7 },   { 1, 63 },  { 2, 1 },  { 100, 20 },
+                                                     { 127, 1 }, { 128, 1 }, { 255, 1 } };
+static const struct ddl_trial_sequence long_ones[] = { { 570, 12 }, { 575, 9 }, { 3, 8 },  { 577, 1 },
+                                                       { 0, 2 },    { 383, 1 }, { 384, 1 } };
 static const struct ddl_trial_sequence longest[] = { { 1141, 40 }, { 1, 2 }, { 1160, 1 }, { 0, 3 } };
 #define SEQUENCES(list) .n_sequences = sizeof(list) / sizeof *(list), .sequences = (list)
 
@@ -185,6 +185,21 @@ const struct ddl_op_sizes *ddl_op_awkward_sizes(size_t i)
           .pad = 1,
           .kind = DDL_COMPRESS_CHANNEL,
           SEQUENCES(single) },
+        { .B = 1, /* heads of more than 128 numbers */
+          .T = 34,
+          .d = 6,
+          .c = 1,
+          ONE_OF_EACH,
+          .H = 2,
+          .h = 202,
+          .R = 8,
+          .m = 3,
+          .V = 5,
+          .rows = 2,
+          .tile = 3,
+          .pad = 1,
+          .kind = DDL_COMPRESS_CHANNEL,
+          SEQUENCES(prompts) },
         { .B = 1, /* products (mlp) of 197 x 45 x 401 */
           .T = 197,
           .d = 45,
@@ -301,5 +316,6 @@ struct ddl_limits ddl_op_limits(const struct ddl_op_sizes *s)
                                 .T = span,
                                 .c = s->c,
                                 .h = s->h,
+                                .queries = larger(s->B, s->n_sequences) * s->H,
                                 .K = larger(larger(2 * s->m, LONG_SUM), larger(s->d, s->H * s->h)) };
 }

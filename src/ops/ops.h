@@ -20,17 +20,18 @@
 /* The largest sizes of a model and its passes, from which a backend derives its scratch memory, allocated
  * before the first op. 0: not used. */
 struct ddl_limits {
-    size_t N;      /* rows of a pass                                                           */
-    size_t T;      /* positions of a sequence, past included                                   */
-    size_t d;      /* width of the stream; for memory_estimate alone                           */
-    size_t c;      /* value channels of the state                                              */
-    size_t H;      /* heads of an attention whose gradients are computed                       */
-    size_t h;      /* width of a head                                                          */
-    size_t K;      /* numbers of a row that a product with few rows reads                      */
-    size_t summed; /* numbers of the largest parameter whose gradient an op sums over rows:
-                      norms, biases, convolutions, weights of mixtures; not the weights of products */
-    size_t parts;  /* of the arrays that sum_squares takes                                     */
-    bool bf16;     /* products in bfloat16; for memory_estimate alone */
+    size_t N;       /* rows of a pass                                                           */
+    size_t T;       /* positions of a sequence, past included                                   */
+    size_t d;       /* width of the stream; for memory_estimate alone                           */
+    size_t c;       /* value channels of the state                                              */
+    size_t H;       /* heads of an attention whose gradients are computed                       */
+    size_t h;       /* width of a head                                                          */
+    size_t queries; /* of a pass with a cache that are alone in their sequence, times heads    */
+    size_t K;       /* numbers of a row that a product with few rows reads                      */
+    size_t summed;  /* numbers of the largest parameter whose gradient an op sums over rows:
+                       norms, biases, convolutions, weights of mixtures; not the weights of products */
+    size_t parts;   /* of the arrays that sum_squares takes                                     */
+    bool bf16;      /* products in bfloat16; for memory_estimate alone */
 };
 
 /* Every op: its name, and that of its argument struct. The table below and wrappers of all ops
@@ -145,6 +146,7 @@ struct ddl_context {
 struct ddl_ops {
     const char *name;
     bool host_memory; /* backend memory is host memory: ops accept any host array */
+    bool has_tf32;    /* products with the argument tf32 */
     size_t step_rows; /* products of at most so many rows give a row the same bits for any number of rows */
     /* Number of devices on this machine; 0 if there is none or it is unknown, then open reports the reason.
      */

@@ -1,6 +1,7 @@
 /* bench/decode.c and check.c: decoding is timed where it is correct, on every instruction set. */
 #include "support/backends.h"
 #include "support/faulty_backend.h"
+#include "support/models.h"
 
 #include "ddl/bench.h"
 #include "support/files.h"
@@ -38,8 +39,8 @@ static void every_model_decodes(void **state)
     ddl_backend *backend = cpu();
     const char *preset;
     for (size_t i = 0; (preset = ddl_config_preset_list(i, NULL)); i++) {
-        for (int precision = 0; precision < 3; precision++) {
-            struct ddl_bench_config config = tiny(preset, (enum ddl_precision)precision);
+        for (size_t k = 0; k < TEST_PRECISIONS; k++) {
+            struct ddl_bench_config config = tiny(preset, test_precisions[k]);
             assert_ok(ddl_bench_decode(&config, backend, &report, &err), err);
             const struct ddl_bench_row *one = ddl_bench_find(&report, "decode 1"),
                                        *three = ddl_bench_find(&report, "decode 3"),
@@ -49,8 +50,8 @@ static void every_model_decodes(void **state)
             assert_true(one->units == 1 && three->units == 3 && prefill->units == 9);
             assert_true(one->repetitions == 4 && one->bytes > weights && three->bytes > one->bytes);
             static const double most[] = { 4, 3, 2 };
-            assert_true(weights <= most[precision] * numbers && weights > numbers);
-            assert_true(precision || weights > 3.5 * numbers);
+            assert_true(weights <= most[k] * numbers && weights > numbers);
+            assert_true(k || weights > 3.5 * numbers);
             assert_true(ddl_bench_figure(&report, "tokens_per_s") == 1 / one->median);
             assert_true(isnan(ddl_bench_figure(&report, "decode_over_read")));
             assert_int_equal(report.n_shares, 0);
@@ -131,10 +132,10 @@ static void every_model_decodes_on_every_isa(void **state)
     for (size_t isa = 0; isa_name(isa); isa++) {
         ddl_backend *backend = cpu_backend(isa_name(isa), 2);
         for (size_t i = 0; backend && (preset = ddl_config_preset_list(i, NULL)); i++) {
-            for (int precision = 0; precision < 3; precision++) {
+            for (size_t k = 0; k < TEST_PRECISIONS; k++) {
                 if (!test_takes(cases++, 5))
                     continue;
-                struct ddl_bench_config config = tiny(preset, (enum ddl_precision)precision);
+                struct ddl_bench_config config = tiny(preset, test_precisions[k]);
                 config.steps = config.batch = 1;
                 assert_ok(ddl_bench_decode(&config, backend, &report, &err), err);
             }

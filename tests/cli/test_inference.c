@@ -1,5 +1,6 @@
 /* The memory of inference: what the weights take in their precision, not what they take in the file. */
 #include "support/memory.h"
+#include "support/models.h"
 #include "support/runs.h"
 
 #include "ddl/config.h"
@@ -40,7 +41,8 @@ static void weights_are_in_memory_once(void **state)
     snprintf(shard, sizeof shard, "%s", scratch_path("s.bin"));
     struct ddl_config config = write_model(folder);
     write_random_shard(shard, 1, 60000, 100);
-    for (int precision = DDL_PRECISION_F32; precision <= DDL_PRECISION_INT8; precision++) {
+    for (size_t k = 0; k < TEST_PRECISIONS; k++) {
+        enum ddl_precision precision = test_precisions[k];
         const char *const arguments[] = { ddl_program(),
                                           "eval",
                                           folder,
@@ -55,7 +57,7 @@ static void weights_are_in_memory_once(void **state)
                                           NULL };
         ddl_backend *backend;
         assert_int_equal(ddl_backend_create(&backend, "cpu", 1, NULL), DDL_OK);
-        size_t weights = ddl_config_weight_bytes(&config, (enum ddl_precision)precision, backend);
+        size_t weights = ddl_config_weight_bytes(&config, precision, backend);
         ddl_backend_free(backend);
         size_t used = peak_memory_of(ddl_program(), arguments);
         print_message("%s: %zu MiB of weights, %zu MiB of memory\n", ddl_precision_names[precision],

@@ -36,6 +36,8 @@ static void mistakes(void **state)
           "unknown option '--text': the text is an argument or standard input: ddl logprobs DIR FILE" },
         { "train --out x", 2, "train: missing argument: expected --train-data PATH" },
         { "train --train-data /nowhere --out /nowhere/x", 1, "train_data: /nowhere" },
+        { "train --dry-run --backend cpu --dtype tf32", 1,
+          "dtype tf32: backend cpu does not have it: use f32 or bf16, or backend cuda" },
         { "train --model dl-cc", 2, "unknown model 'dl-cc', did you mean 'ddl-cc'?" },
         { "eval", 2, "eval: missing argument: expected a model folder (DIR)" },
         { "eval /nowhere", 2,
@@ -677,6 +679,12 @@ static void dtypes(void **state)
     assert_true(loss[1] != loss[0] && loss[2] != loss[0]);
     assert_int_equal(ddl("eval %s --shard %s --dtype f16", run, shard), 2);
     assert_printed("f32");
+    assert_int_equal(ddl("eval %s --shard %s --dtype tf32 --backend cpu", run, shard), 1);
+    assert_printed("dtype tf32: backend cpu does not have it: use f32 or bf16, or backend cuda");
+    assert_int_equal(ddl("train %s --dtype tf32 --model ddl-tc --train-data %s --out %s --overwrite",
+                         tiny_flags, shard, run),
+                     1);
+    assert_printed("dtype tf32: backend ref does not have it: use f32 or bf16, or backend cuda");
     assert_int_equal(ddl("train %s --dtype int8 --model ddl-tc --train-data %s --out %s --overwrite",
                          tiny_flags, shard, run),
                      2);

@@ -1,14 +1,15 @@
 #!/bin/sh
-# backend.sh SOURCE PROGRAM MEMORY_TEST [PLUGIN DRIVER_FOLDER]: the CUDA backend on simulated devices: its ops compared with
-# `ref`, its memory, transfers and events, and its error messages.
+# backend.sh SOURCE PROGRAM MEMORY_TEST CONTEXT_TEST [PLUGIN DRIVER_FOLDER]: the CUDA backend on simulated devices: its ops
+# compared with `ref`, its memory, transfers and events, sessions with long contexts, and its error messages.
 set -eu
 source=$1
 ddl=$2
 memory=$3
+long_context=$4
 . "$source/tests/support/checks.sh"
-[ $# -eq 5 ] || { skip backend "there is no C++ compiler"; finish; }
-driver=$5
-DDL_BACKEND_PLUGIN=$4
+[ $# -eq 6 ] || { skip backend "there is no C++ compiler"; finish; }
+driver=$6
+DDL_BACKEND_PLUGIN=$5
 export DDL_BACKEND_PLUGIN
 simulated() { LD_LIBRARY_PATH="$driver" "$@"; }
 
@@ -77,6 +78,8 @@ channels() {
 
 transfers() { DDL_TEST_BACKENDS=cuda simulated "$memory"; }
 
+long_contexts() { DDL_TEST_BACKENDS=cuda simulated "$long_context"; }
+
 # message EXPECTED COMMAND...: the command fails with one line, EXPECTED (a regular expression).
 message() {
     expected=$1
@@ -109,6 +112,7 @@ check listed listed
 check model model
 check one_token one_token
 check transfers transfers
+check long_contexts long_contexts
 check cublaslt cublaslt
 check channels channels
 check too_little_memory too_little_memory

@@ -5,13 +5,17 @@
  *   - an algorithm for other layouts, for pointers with more alignment, or for more workspace
  *   - matrices or a workspace outside of a block of device memory
  *
+ *   - TF32 for operands that are not float32
+ *
  * The workspace is NaN after a product. An algorithm adds the two halves of K at the end, for every second
- * shape. Environment: CUDA_SIM_NO_ALGORITHM (1: there is none for any product).
+ * shape. With TF32 operands are rounded to 10 bits after the point. Environment: CUDA_SIM_NO_ALGORITHM (1:
+ * there is none for any product), CUDA_SIM_EXACT_TF32 (1: TF32 has all bits of float32).
  */
 #include "backend/cuda/cublaslt.h"
 #include "driver.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
@@ -25,6 +29,7 @@ struct cublasLtContext {
 };
 
 struct cublasLtMatmulDescOpaque_t {
+    int compute;
     int32_t transposed[2]; /* of A and B */
 };
 
@@ -90,9 +95,9 @@ LIBRARY const char *cublasLtGetStatusString(cublasStatus_t status)
 
 LIBRARY cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *desc, int compute, int scale)
 {
-    if (compute != CUBLAS_COMPUTE_32F || scale != CUDA_R_32F)
+    if ((compute != CUBLAS_COMPUTE_32F && compute != CUBLAS_COMPUTE_32F_FAST_TF32) || scale != CUDA_R_32F)
         return invalid("compute type %d with scale type %d", compute, scale);
-    *desc = new cublasLtMatmulDescOpaque_t{ { CUBLAS_OP_N, CUBLAS_OP_N } };
+    *desc = new cublasLtMatmulDescOpaque_t{ compute, { CUBLAS_OP_N, CUBLAS_OP_N } };
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -178,12 +183,12 @@ static bool fit(cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t a, cublasLtMat
     for (cublasLtMatrixLayout_t each : { a, b, c, d })
         all = all && each->ld >= static_cast<int64_t>(each->rows);
     return all && a->type == b->type && c->type == d->type &&
-           (a->type == CUDA_R_16BF || c->type == CUDA_R_32F);
+           (a->type == CUDA_R_16BF ? desc->compute == CUBLAS_COMPUTE_32F : c->type == CUDA_R_32F);
 }
 
 static uint64_t hash(cublasLtMatmulDesc_t desc, const std::vector<cublasLtMatrixLayout_t> &layouts)
 {
-    uint64_t h = static_cast<uint64_t>(desc->transposed[0] + 2 * desc->transposed[1]);
+    uint64_t h = static_cast<uint64_t>(4 * desc->compute + desc->transposed[0] + 2 * desc->transposed[1]);
     for (cublasLtMatrixLayout_t each : layouts)
         for (uint64_t x : { static_cast<uint64_t>(each->type), each->rows, each->columns,
                             static_cast<uint64_t>(each->ld) })
@@ -222,7 +227,7 @@ LIBRARY cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, c
 struct operand {
     const void *x;
     int type;
-    bool transposed;
+    bool transposed, rounded; /* rounded: to TF32 */
     size_t ld;
 };
 
@@ -238,11 +243,24 @@ struct command {
     bool split;
 };
 
+/* To the nearest, ties to even. */
+static float rounded_to_tf32(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    if (std::isfinite(x))
+        bits = (bits + 0xfff + (bits >> 13 & 1)) & ~0x1fffu;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
 static float number(const operand &o, size_t row, size_t column)
 {
     const size_t i = o.transposed ? row * o.ld + column : column * o.ld + row;
-    if (o.type == CUDA_R_32F)
-        return static_cast<const float *>(o.x)[i];
+    if (o.type == CUDA_R_32F) {
+        const float x = static_cast<const float *>(o.x)[i];
+        return o.rounded ? rounded_to_tf32(x) : x;
+    }
     const uint32_t bits = static_cast<uint32_t>(static_cast<const uint16_t *>(o.x)[i]) << 16;
     float x;
     memcpy(&x, &bits, sizeof x);
@@ -328,8 +346,12 @@ LIBRARY cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDes
         (workspace_bytes < chosen.workspace || reinterpret_cast<uintptr_t>(workspace) % 256 != 0 ||
          !cuda_sim_in_block(workspace, workspace_bytes)))
         return invalid("the workspace is too small, not in device memory or not aligned to 256 bytes");
-    by.a = { a, a_layout->type, desc->transposed[0] == CUBLAS_OP_T, static_cast<size_t>(a_layout->ld) };
-    by.b = { b, b_layout->type, desc->transposed[1] == CUBLAS_OP_T, static_cast<size_t>(b_layout->ld) };
+    const char *exact = getenv("CUDA_SIM_EXACT_TF32");
+    const bool rounds = desc->compute == CUBLAS_COMPUTE_32F_FAST_TF32 && !(exact && *exact == '1');
+    by.a = { a, a_layout->type, desc->transposed[0] == CUBLAS_OP_T, rounds,
+             static_cast<size_t>(a_layout->ld) };
+    by.b = { b, b_layout->type, desc->transposed[1] == CUBLAS_OP_T, rounds,
+             static_cast<size_t>(b_layout->ld) };
     by.d = d;
     by.d_type = d_layout->type;
     by.ldd = static_cast<size_t>(d_layout->ld);

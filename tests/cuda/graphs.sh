@@ -116,7 +116,7 @@ check no_capture no_capture
 check failed_launch failing CUDA_SIM_FAIL_GRAPH 2 'cuGraphLaunch: CUDA_ERROR_OUT_OF_MEMORY (out of memory)'
 check lost_device failing CUDA_SIM_FAIL 130 '[A-Za-z]*: CUDA_ERROR_LAUNCH_FAILED (unspecified launch failure)'
 train with --model ddl-cc-ec
-for format in f32 bf16 int8; do
+for format in f32 bf16 tf32 int8; do
     check "generation_$format" generation --dtype "$format"
 done
 check evaluation evaluation

@@ -1,6 +1,6 @@
 #!/bin/sh
 # models.sh SOURCE PROGRAM [PLUGIN DRIVER_FOLDER]: commands on a simulated CUDA device compared with the CPU: a model's loss in
-# each format of the weights, and training under each recompute choice; test vectors in bfloat16.
+# each format of the weights, and training under each recompute choice; training with TF32; test vectors in bfloat16.
 set -eu
 source=$1
 ddl=$2
@@ -103,6 +103,7 @@ utilization() {
 # In both dtypes and on devices of several generations; a CPU has none.
 peak_rates() {
     utilization f32 90 0.768
+    utilization tf32 90 6.144
     utilization bf16 90 12.29
     utilization bf16 80 6.144
     utilization bf16 89 1.536
@@ -128,6 +129,40 @@ weights() {
         fail "loss on cuda $cuda, on cpu $cpu, in float32 $exact"
 }
 
+# kept NAME OPTION...: trains in run_NAME, with so many rows that cuBLASLt has products of the forward pass too.
+kept() {
+    name=$1
+    shift
+    train cuda --batch 9 "$@"
+    rm -rf "run_$name"
+    mv run_cuda "run_$name"
+}
+
+# CUDA_SIM_EXACT_TF32 takes the roundings away: then tf32 has the bits of f32.
+tf32() {
+    kept f32
+    kept tf32 --dtype tf32
+    grep -q ', dtype tf32$' out && grep -q '^dtype: tf32$' run_tf32/recipe.yaml || { cat out; fail "the run does not name tf32"; }
+    CUDA_SIM_EXACT_TF32=1 kept exact --dtype tf32
+    cmp run_f32/model.safetensors run_exact/model.safetensors || fail "tf32 without roundings is not f32"
+    ! cmp -s run_f32/model.safetensors run_tf32/model.safetensors || fail "tf32 does not round"
+    for run in f32 tf32; do
+        sed -n 's/^{"step":2,"loss":\([0-9.]*\).*/\1/p' "run_$run/metrics.jsonl"
+    done >losses
+    awk 'NR == 1 { f32 = $1 } NR == 2 { d = $1 - f32 } END { exit !(NR == 2 && d != 0 && d * d < 1e-6 * f32 * f32) }' losses ||
+        { cat losses; fail "losses in f32 and tf32"; }
+    "$ddl" eval run_tf32 --backend cpu --text text.txt --seq 16 --max-tokens 32 --threads 1 --json >loss || fail "eval on cpu"
+}
+
+# Roundings to TF32 change nothing in f32 and bf16.
+no_tf32() {
+    for format in f32 bf16; do
+        kept "$format" --dtype "$format"
+        CUDA_SIM_EXACT_TF32=1 kept exact --dtype "$format"
+        cmp "run_$format/model.safetensors" run_exact/model.safetensors || fail "$format uses TF32"
+    done
+}
+
 # A model in bfloat16 whose gradients cancel: roundings of the softmax weights exceed the limits.
 canceling() { simulated "$ddl" verify "$source/tests/golden/hyper" --backend cuda --dtype bf16 >model.txt || { cat model.txt; fail "the model differs"; }; }
 
@@ -149,5 +184,7 @@ check peak_rates peak_rates
 for format in f32 bf16 int8; do
     check "weights_$format" weights "$format"
 done
+check tf32 tf32
+check no_tf32 no_tf32
 check canceling canceling
 finish

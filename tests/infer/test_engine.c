@@ -13,7 +13,7 @@
 enum { CONTEXT = 160, SLOTS = 9, NEIGHBORS = 32, PROMPT = 100, NEW = 20 };
 
 static const char *const presets[] = { "baseline", "ddl-1", "ddl-tc-ec", "ddl-cc-ec", "mhc" };
-enum { PRESETS = sizeof presets / sizeof *presets, PRECISIONS = 3 };
+enum { PRESETS = sizeof presets / sizeof *presets, PRECISIONS = TEST_PRECISIONS };
 
 static ddl_model *model_of(const char *preset, enum ddl_precision precision)
 {
@@ -145,9 +145,10 @@ static void neighbors_change_nothing(void **state)
 {
     (void)state;
     for (size_t i = 0; i < PRESETS * PRECISIONS; i++) {
-        ddl_model *model = model_of(presets[i / PRECISIONS], (enum ddl_precision)(i % PRECISIONS));
+        ddl_model *model = model_of(presets[i / PRECISIONS], test_precisions[i % PRECISIONS]);
         char what[128];
-        snprintf(what, sizeof what, "%s, %s", presets[i / PRECISIONS], ddl_precision_names[i % PRECISIONS]);
+        snprintf(what, sizeof what, "%s, %s", presets[i / PRECISIONS],
+                 ddl_precision_names[test_precisions[i % PRECISIONS]]);
         check_neighbors(model, 0, what);
         check_neighbors(model, 1, what);
         ddl_model_free(model);

@@ -1,4 +1,5 @@
 /* infer/eval.c: windows, strides and bytes against losses of single rows added up by hand. */
+#include "support/models.h"
 #include "support/runs.h"
 #include "support/thread_comm.h"
 
@@ -239,12 +240,12 @@ static void tokens_of_reduced_weights(void **state)
     ddl_backend *cpu;
     assert_ok(ddl_backend_create(&cpu, "cpu", 2, &err), err);
     ddl_model *reduced = tiny_model("ddl-cc-ec", TINY_VOCAB, 5, cpu);
-    for (int precision = DDL_PRECISION_BF16; precision <= DDL_PRECISION_INT8; precision++) {
+    for (size_t p = 1; p < TEST_PRECISIONS; p++) {
         struct collected c;
         struct ddl_eval_result plain;
         const struct ddl_eval_config config = { .stride = 5 };
         double sum = 0;
-        assert_ok(ddl_model_set_precision(reduced, (enum ddl_precision)precision, &err), err);
+        assert_ok(ddl_model_set_precision(reduced, test_precisions[p], &err), err);
         struct ddl_eval_result r = score_words(reduced, config, &c);
         assert_ok(ddl_eval_text(reduced, tokenizer, words, strlen(words), &config, &plain, &err), err);
         for (size_t k = 0; k < c.n; k++) {
@@ -625,17 +626,18 @@ static void reduced_weights_cost_little(void **state)
     train_small(scratch_path("rule.bin"), scratch_path("trained"));
     assert_ok(ddl_shards_open(&unseen, scratch_path("unseen.bin"), &err), err);
     assert_ok(ddl_backend_create(&cpu, "cpu", 2, &err), err);
-    for (int precision = DDL_PRECISION_F32; precision <= DDL_PRECISION_INT8; precision++) {
-        const struct ddl_load_options options = { .precision = (enum ddl_precision)precision };
+    for (size_t p = 0; p < TEST_PRECISIONS; p++) {
+        enum ddl_precision precision = test_precisions[p];
+        const struct ddl_load_options options = { .precision = precision };
         struct ddl_eval_result r;
         ddl_model *trained;
         assert_ok(ddl_model_load_with(&trained, scratch_path("trained"), cpu, &options, &err), err);
         assert_ok(ddl_eval_shards(trained, NULL, unseen, &(struct ddl_eval_config){ .batch = 4 }, &r, &err),
                   err);
-        loss[precision] = r.loss;
+        loss[p] = r.loss;
         print_message("%s: %.6f\n", ddl_precision_names[precision], r.loss);
-        assert_true(fabs(r.loss - loss[0]) <= most[precision]);
-        assert_true(precision == DDL_PRECISION_F32 || r.loss != loss[0]);
+        assert_true(fabs(r.loss - loss[0]) <= most[p]);
+        assert_true(p == 0 || r.loss != loss[0]);
         ddl_model_free(trained);
     }
     assert_true(loss[0] < 0.5 * log(97)); /* it has learnt */

@@ -17,7 +17,7 @@ enum { V = 67, CONTEXT = 40, SLOTS = 11 };
 
 static const char *const presets[] = { "baseline", "ddl-1", "ddl-tc-ec", "ddl-cc-ec",
                                        "hyper",    "mhc",   "attnres",   "mixed" };
-enum { PRESETS = sizeof presets / sizeof *presets, PRECISIONS = 3 };
+enum { PRESETS = sizeof presets / sizeof *presets, PRECISIONS = TEST_PRECISIONS };
 
 static struct ddl_config config_of(const char *preset)
 {
@@ -161,9 +161,9 @@ static void each_model(void (*check)(ddl_model *model, const char *preset, size_
         for (size_t b = 0; b < 3; b++) {
             ddl_backend *backend = backend_of(b ? "cpu" : "ref", b);
             char what[128];
-            ddl_model *model = model_of(&config, (enum ddl_precision)(i % PRECISIONS), backend);
+            ddl_model *model = model_of(&config, test_precisions[i % PRECISIONS], backend);
             snprintf(what, sizeof what, "%s, %s, %s", presets[i / PRECISIONS],
-                     ddl_precision_names[i % PRECISIONS], ddl_backend_description(backend));
+                     ddl_precision_names[test_precisions[i % PRECISIONS]], ddl_backend_description(backend));
             check(model, presets[i / PRECISIONS], b, what);
             ddl_model_free(model);
             ddl_backend_free(backend);
@@ -188,13 +188,14 @@ static void other_slots_change_nothing(void **state)
 static void other_slots_change_nothing_in_wide_models(void **state)
 {
     (void)state;
-    for (int precision = 0; precision < PRECISIONS; precision++) {
+    for (size_t i = 0; i < PRECISIONS; i++) {
+        enum ddl_precision precision = test_precisions[i];
         struct ddl_config config = config_of("ddl-cc-ec");
         config.d_model = 192;
         config.head_dim = 64;
         config.n_heads = 3;
         ddl_backend *backend = backend_of("cpu", 2);
-        ddl_model *model = model_of(&config, (enum ddl_precision)precision, backend);
+        ddl_model *model = model_of(&config, precision, backend);
         greedy_together(model, 33, ddl_precision_names[precision]);
         ddl_model_free(model);
         ddl_backend_free(backend);
@@ -324,7 +325,7 @@ static void forks_and_resets(void **state)
     for (size_t i = 0; i < PRESETS * PRECISIONS * 4; i++) {
         struct ddl_config config = config_of(presets[i / 12]);
         ddl_backend *backend = backend_of("cpu", 2);
-        ddl_model *model = model_of(&config, (enum ddl_precision)(i / 4 % PRECISIONS), backend);
+        ddl_model *model = model_of(&config, test_precisions[i / 4 % PRECISIONS], backend);
         ddl_session *session = session_of(model, 3, 8);
         size_t n = lengths[i % 4], slots[] = { 2, 0 };
         float first[V], again[V], apart[2 * V];
@@ -854,7 +855,7 @@ static void memory_is_known_beforehand(void **state)
                                                         { .slots = 2, .tokens = 7, .form = DDL_CACHE_BF16 } };
     for (size_t i = 0; i < PRESETS * PRECISIONS * 4; i++) {
         struct ddl_config config = config_of(presets[i / 12]);
-        enum ddl_precision precision = (enum ddl_precision)(i / 4 % PRECISIONS);
+        enum ddl_precision precision = test_precisions[i / 4 % PRECISIONS];
         ddl_backend *backend = backend_of("cpu", 1);
         struct ddl_backend counted = *backend;
         struct ddl_ops ops = *backend->ops;
@@ -926,7 +927,7 @@ static void steps_differ_in_memory_only(void **state)
     for (size_t i = 0; i < PRESETS * PRECISIONS; i++) {
         struct ddl_config config = config_of(presets[i / PRECISIONS]);
         ddl_backend *backend = backend_of("cpu", 1);
-        ddl_model *model = model_of(&config, (enum ddl_precision)(i % PRECISIONS), backend);
+        ddl_model *model = model_of(&config, test_precisions[i % PRECISIONS], backend);
         ddl_session *session = session_of(model, 4, 16);
         struct ddl_profile profile;
         struct recording recordings[STEPS] = { { 0 } };

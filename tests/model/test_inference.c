@@ -232,9 +232,10 @@ static void memory_is_as_reported(void **state)
     (void)state;
     enum { PIECE_BYTES = (1 << 18) + (1 << 12) };
     static const double bytes_a_weight[] = { 4, 2, 1.5 }; /* rows of 21 numbers fill 32 of int8's */
-    for (int precision = DDL_PRECISION_F32; precision <= DDL_PRECISION_INT8; precision++) {
+    for (size_t k = 0; k < TEST_PRECISIONS; k++) {
+        enum ddl_precision precision = test_precisions[k];
         struct ddl_config config = small_config("ddl-cc-ec");
-        struct ddl_load_options options = { .precision = (enum ddl_precision)precision };
+        struct ddl_load_options options = { .precision = precision };
         const char *folder = scratch_path("counted");
         ddl_backend *backend;
         ddl_model *model;
@@ -258,7 +259,7 @@ static void memory_is_as_reported(void **state)
         assert_ok(ddl_model_load_with(&model, folder, &counted, &options, &err), err);
         assert_true(count.now >= reported && count.now <= reported + padding + (precision ? PIECE_BYTES : 0));
         assert_true(count.most == count.now);
-        assert_true((double)reported < bytes_a_weight[precision] * (double)numbers * 1.2 + 4000);
+        assert_true((double)reported < bytes_a_weight[k] * (double)numbers * 1.2 + 4000);
         ddl_model_free(model);
         assert_int_equal(count.now, 0);
         ddl_backend_free(backend);
@@ -319,6 +320,12 @@ static void refused_choices(void **state)
     assert_ok(ddl_model_create(&model, &config, backend, &err), err);
     assert_ok(ddl_file_make_dir(folder, &err), err);
     assert_ok(ddl_model_save(model, folder, &err), err);
+    assert_int_equal(ddl_model_set_precision(model, DDL_PRECISION_TF32, &err), DDL_E_UNSUPPORTED);
+    assert_says(&err, "dtype tf32: backend ref does not have it: use f32 or bf16, or backend cuda");
+    assert_int_equal(ddl_model_create_for_inference(&other, &config, DDL_PRECISION_TF32, backend, &err),
+                     DDL_E_UNSUPPORTED);
+    assert_null(other);
+    assert_int_equal(ddl_model_precision(model), DDL_PRECISION_F32);
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         enum ddl_precision precision = (enum ddl_precision)wrong[i];
         const struct ddl_load_options load = { .precision = precision };
@@ -332,7 +339,7 @@ static void refused_choices(void **state)
                          DDL_E_USAGE);
         assert_null(other);
         assert_says(&err, "precision");
-        assert_says(&err, "is out of range (0 to 2)");
+        assert_says(&err, "is out of range (0 to 3)");
         assert_int_equal(ddl_model_load_with(&other, folder, backend, &load, &err), DDL_E_USAGE);
         assert_null(other);
         assert_int_equal(ddl_model_set_precision(model, precision, &err), DDL_E_USAGE);

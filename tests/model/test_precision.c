@@ -299,11 +299,11 @@ static void decoding_on_isa(const char *isa)
     (void)isa;
     for (int inference_only = 0; inference_only < 2; inference_only++) {
         for (size_t i = 0; i < SMALL_VARIANTS; i++) {
-            for (int precision = DDL_PRECISION_F32; precision <= DDL_PRECISION_INT8; precision++) {
+            for (size_t k = 0; k < TEST_PRECISIONS; k++) {
                 if (test_takes(cases++, 5))
-                    decoding_of_variant(i, (enum ddl_precision)precision, inference_only, DDL_CACHE_F32);
+                    decoding_of_variant(i, test_precisions[k], inference_only, DDL_CACHE_F32);
                 if (test_takes(cases++, 5))
-                    decoding_of_variant(i, (enum ddl_precision)precision, inference_only, DDL_CACHE_BF16);
+                    decoding_of_variant(i, test_precisions[k], inference_only, DDL_CACHE_BF16);
             }
         }
     }
@@ -321,9 +321,10 @@ static void the_cache_goes_with_the_weights(void **state)
 {
     (void)state;
     struct ddl_config config = small_config("ddl-cc");
-    for (int precision = DDL_PRECISION_F32; precision <= DDL_PRECISION_INT8; precision++) {
+    for (size_t k = 0; k < TEST_PRECISIONS; k++) {
+        enum ddl_precision precision = test_precisions[k];
         struct small_model f;
-        make_reduced(&f, "cpu", &config, (enum ddl_precision)precision, true);
+        make_reduced(&f, "cpu", &config, precision, true);
         size_t bytes = SMALL_B * SMALL_T * config.vocab_size * sizeof(float);
         float *of[] = { decoded(&f, 1, DDL_CACHE_AUTO), decoded(&f, 1, DDL_CACHE_F32),
                         decoded(&f, 1, DDL_CACHE_BF16) };

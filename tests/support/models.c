@@ -326,6 +326,9 @@ const struct small_variant small_variants[SMALL_VARIANTS] = {
     { "attnres, blocks of three, mixed values", "attnres", depth_blocks },
 };
 
+const enum ddl_precision test_precisions[TEST_PRECISIONS] = { DDL_PRECISION_F32, DDL_PRECISION_BF16,
+                                                              DDL_PRECISION_INT8 };
+
 struct ddl_config variant_config(const struct small_variant *variant)
 {
     struct ddl_config k = small_config(variant->preset);

@@ -13,6 +13,10 @@ struct small_variant {
 enum { SMALL_VARIANTS = 53, SMALL_B = 2, SMALL_T = 9 };
 extern const struct small_variant small_variants[SMALL_VARIANTS];
 
+/* Precisions that every backend has. */
+enum { TEST_PRECISIONS = 3 };
+extern const enum ddl_precision test_precisions[TEST_PRECISIONS];
+
 struct ddl_config small_config(const char *preset);
 struct ddl_config variant_config(const struct small_variant *variant);
 

@@ -414,6 +414,7 @@ static void simulated_close(void *ctx)
 struct ddl_ops simulated_device_table(const struct ddl_ops *real)
 {
     struct ddl_ops table = { .name = real->name,
+                             .has_tf32 = real->has_tf32,
                              .step_rows = real->step_rows,
                              .close = simulated_close,
                              .reserve = simulated_reserve,

@@ -426,7 +426,7 @@ static void choices_are_held_to_their_names(void **state)
     t = ddl_train_defaults();
     t.precision = DDL_PRECISION_INT8;
     assert_int_equal(ddl_train_check(&t, &err), DDL_E_USAGE);
-    assert_says(&err, "dtype: 2 is out of range (0 to 1)");
+    assert_says(&err, "dtype: 3 is out of range (0 to 2)");
 }
 
 static void sizes_are_bounded(void **state)

@@ -38,12 +38,38 @@ static bool grad_fits_mma(const struct attention_grad_args *a)
            is_aligned(a->dk16, a->dk_stride, 0) && is_aligned(a->dv16, a->dv_stride, 0);
 }
 
-void cuda_attention_fwd(void *ctx, const struct attention_args *a)
+/* Numbers of a part of the keys: struct cuda_attention_parts. */
+static size_t part_stride(size_t h)
 {
-    struct cuda_device *d = ctx;
-    size_t sequences = a->ragged.B ? a->ragged.B : a->B, rows = a->ragged.B ? a->ragged.max_rows : a->T;
-    if (a->B * a->T == 0 || a->H == 0)
+    return cuda_parts(h, 4) * 4 + 4;
+}
+
+size_t cuda_attention_part_bytes(size_t heads, size_t span, size_t h)
+{
+    size_t parts = cuda_parts(span, CUDA_ATTENTION_PART);
+    return parts > 1 ? heads * parts * part_stride(h) * sizeof(float) : 0;
+}
+
+/* Sequences with one query. */
+static void attend_alone(struct cuda_device *d, const struct attention_args *a, size_t heads)
+{
+    size_t span = a->ragged.B ? a->ragged.max_span : a->past + 1, most = cuda_blocks(d, SIZE_MAX, 1) / heads;
+    struct cuda_attention_parts arguments = { .op = *a,
+                                              .parts = cuda_parts(span, CUDA_ATTENTION_PART),
+                                              .stride = part_stride(a->h) };
+    arguments.blocks = most == 0 ? 1 : arguments.parts < most ? arguments.parts : most;
+    if (arguments.parts > 1 &&
+        !(arguments.partial = cuda_op_memory(d, cuda_attention_part_bytes(heads, span, a->h))))
         return;
+    cuda_launch(d, CUDA_attention_part, heads * arguments.blocks, part_stride(a->h) * sizeof(float),
+                &arguments);
+    if (arguments.parts > 1)
+        cuda_launch(d, CUDA_attention_join, heads, arguments.parts * sizeof(float), &arguments);
+}
+
+/* The others, with at most `rows` queries. */
+static void attend_together(struct cuda_device *d, const struct attention_args *a, size_t heads, size_t rows)
+{
     if (a->h > MOST_WIDTH) {
         cuda_launch(d, CUDA_attention_wide_fwd, wide_blocks(a->B * a->T, a->H), 0, a);
         return;
@@ -51,13 +77,26 @@ void cuda_attention_fwd(void *ctx, const struct attention_args *a)
     if (fits_mma(a)) {
         const struct cuda_attention arguments = { *a, cuda_parts(rows, CUDA_MMA_QUERIES) };
         cuda_launch(d, a->h <= 64 ? CUDA_attention_mma_fwd_64 : CUDA_attention_mma_fwd_128,
-                    sequences * a->H * arguments.tiles,
+                    heads * arguments.tiles,
                     (CUDA_MMA_QUERIES + 2 * CUDA_MMA_KEYS) * (a->h + 8) * sizeof *a->q16, &arguments);
         return;
     }
     const struct cuda_attention arguments = { *a, cuda_parts(rows, TILE) };
-    cuda_launch(d, CUDA_attention_fwd, sequences * a->H * arguments.tiles,
-                shared_bytes(2, a->h, TILE / WARPS), &arguments);
+    cuda_launch(d, CUDA_attention_fwd, heads * arguments.tiles, shared_bytes(2, a->h, TILE / WARPS),
+                &arguments);
+}
+
+/* A batch with several sequences may have both kinds. */
+void cuda_attention_fwd(void *ctx, const struct attention_args *a)
+{
+    const struct ddl_ragged *r = &a->ragged;
+    size_t heads = (r->B ? r->B : a->B) * a->H, rows = r->B ? r->max_rows : a->T;
+    if (a->B * a->T == 0 || a->H == 0)
+        return;
+    if (rows == 1 || r->B > 1)
+        attend_alone(ctx, a, heads);
+    if (rows > 1)
+        attend_together(ctx, a, heads, rows);
 }
 
 /* Two numbers for each row of a head: attention_stats. */

@@ -22,7 +22,7 @@ enum {
 };
 
 enum { CUDA_R_32F = 0, CUDA_R_16BF = 14 };
-enum { CUBLAS_COMPUTE_32F = 68 }; /* without TF32 */
+enum { CUBLAS_COMPUTE_32F = 68, CUBLAS_COMPUTE_32F_FAST_TF32 = 77 }; /* without and with TF32 */
 enum { CUBLAS_OP_N = 0, CUBLAS_OP_T = 1 };
 enum { CUBLASLT_MATMUL_DESC_TRANSA = 3, CUBLASLT_MATMUL_DESC_TRANSB = 4 };
 enum {

@@ -105,8 +105,10 @@ void cuda_kernels_unload(struct cuda_device *device);
 /* Memory of an op until the next call: reserved for the sizes of the limits, else allocated now. NULL, which
  * check_error reports, if there is none. */
 void *cuda_op_memory(struct cuda_device *device, size_t bytes);
-/* Bytes of it that the gradients of attention need, and sums of squares. */
+/* Bytes of it that the gradients of attention need; attention of so many heads, each of a sequence with one
+ * query, with up to `span` keys; and sums of squares. */
 size_t cuda_attention_bytes(size_t rows, size_t heads);
+size_t cuda_attention_part_bytes(size_t heads, size_t span, size_t h);
 size_t cuda_squares_bytes(size_t parts);
 
 /* Launches a kernel with blocks of its `threads`, if there is one; `arguments` are copied. `shared`: bytes of

@@ -180,9 +180,13 @@ static size_t scratch_bytes(const struct cuda_device *d, size_t summed)
 /* The most memory that an op needs. */
 static size_t op_bytes(const struct ddl_limits *limits)
 {
-    size_t attention = cuda_attention_bytes(limits->N, limits->H),
-           squares = cuda_squares_bytes(limits->parts);
-    return attention > squares ? attention : squares;
+    const size_t each[] = { cuda_attention_bytes(limits->N, limits->H),
+                            cuda_attention_part_bytes(limits->queries, limits->T, limits->h),
+                            cuda_squares_bytes(limits->parts) };
+    size_t most = 0;
+    for (size_t i = 0; i < sizeof each / sizeof *each; i++)
+        most = each[i] > most ? each[i] : most;
+    return most;
 }
 
 static ddl_status reserve(void *ctx, const struct ddl_limits *limits, struct ddl_error *err)
@@ -275,6 +279,7 @@ DDL_OPS(CUDA_ENTRY)
 #undef CUDA_ENTRY
 
 static const struct ddl_ops cuda_ops = { .name = "cuda",
+                                         .has_tf32 = true,
                                          .step_rows = CUDA_STEP_ROWS,
                                          .devices = count_devices,
                                          .open = open_device,

@@ -14,8 +14,9 @@ struct shape {
     size_t M, N, K, lda, ldb, ldc;
     uint32_t trans_a, trans_b;
     uint32_t operands, result;                      /* cudaDataType */
+    uint32_t compute;                               /* cublasComputeType_t */
     uint32_t a_alignment, b_alignment, c_alignment; /* bytes; at most MOST_ALIGNMENT */
-    uint32_t is_used;
+    uint64_t is_used;                               /* of this size, there is no padding */
 };
 
 /* Matrices are stored by columns for cuBLASLt: it computes C^T = op(B)^T op(A)^T, so that its first operand
@@ -99,8 +100,7 @@ static bool describe(struct cuda_device *d, struct planned *p)
     const struct shape *s = &p->shape;
     const int32_t a = s->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N, b = s->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N;
     size_t a_rows = s->trans_a ? s->M : s->K, b_rows = s->trans_b ? s->K : s->N;
-    return note(d, library->desc_create(&p->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F),
-                "cublasLtMatmulDescCreate") &&
+    return note(d, library->desc_create(&p->desc, (int)s->compute, CUDA_R_32F), "cublasLtMatmulDescCreate") &&
            note(d, library->desc_set(p->desc, CUBLASLT_MATMUL_DESC_TRANSA, &b, sizeof b),
                 "cublasLtMatmulDescSetAttribute") &&
            note(d, library->desc_set(p->desc, CUBLASLT_MATMUL_DESC_TRANSB, &a, sizeof a),
@@ -221,17 +221,18 @@ static void call_library(struct cuda_device *d, const void *command)
          "cublasLtMatmul");
 }
 
-static void by_library(struct cuda_device *d, const struct cuda_product *p, bool trans_a, bool trans_b)
+static void by_library(struct cuda_device *d, const struct cuda_product *p, bool trans_a, bool trans_b,
+                       uint32_t compute)
 {
     const void *A = p->A16 ? (const void *)p->A16 : p->A, *B = p->B16 ? (const void *)p->B16 : p->B;
     void *C = p->C16 ? (void *)p->C16 : p->C;
-    struct shape shape;
-    memset(&shape, 0, sizeof shape); /* padding */
+    struct shape shape = { 0 };
     shape.M = p->M, shape.N = p->N, shape.K = p->K;
     shape.lda = trans_a ? p->ak : p->am, shape.ldb = trans_b ? p->bn : p->bk, shape.ldc = p->ldc;
     shape.trans_a = trans_a, shape.trans_b = trans_b;
     shape.operands = p->A16 ? CUDA_R_16BF : CUDA_R_32F;
     shape.result = p->C16 ? CUDA_R_16BF : CUDA_R_32F;
+    shape.compute = compute;
     shape.a_alignment = alignment_of(A), shape.b_alignment = alignment_of(B);
     shape.c_alignment = alignment_of(C);
     shape.is_used = 1;
@@ -252,7 +253,8 @@ static size_t blocks_of_few(size_t rows, size_t columns)
     return cuda_parts(rows, CUDA_FEW_ROWS) * cuda_parts(columns, CUDA_FEW_COLUMNS);
 }
 
-static void multiply(struct cuda_device *d, const struct cuda_product *p, bool trans_a, bool trans_b)
+static void multiply(struct cuda_device *d, const struct cuda_product *p, bool trans_a, bool trans_b,
+                     uint32_t compute)
 {
     if (p->M == 0 || p->N == 0)
         return;
@@ -261,7 +263,7 @@ static void multiply(struct cuda_device *d, const struct cuda_product *p, bool t
     else if (p->K == 0)
         by_plain_kernel(d, p);
     else
-        by_library(d, p, trans_a, trans_b);
+        by_library(d, p, trans_a, trans_b, compute);
 }
 
 /* What both products of the op table have. */
@@ -273,7 +275,7 @@ static void multiply(struct cuda_device *d, const struct cuda_product *p, bool t
 void cuda_matmul(void *ctx, const struct matmul_args *a)
 {
     multiply(ctx, &(struct cuda_product){ PRODUCT_OF(a), .beta = a->beta, .A = a->A, .B = a->B }, a->trans_a,
-             a->trans_b);
+             a->trans_b, a->tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F);
 }
 
 void cuda_matmul_bf16(void *ctx, const struct matmul_bf16_args *a)
@@ -281,7 +283,7 @@ void cuda_matmul_bf16(void *ctx, const struct matmul_bf16_args *a)
     multiply(ctx,
              &(struct cuda_product){ PRODUCT_OF(a), .beta = a->C16 ? 0 : a->beta, .A16 = a->A, .B16 = a->B,
                                      .C16 = a->C16 },
-             a->trans_a, a->trans_b);
+             a->trans_a, a->trans_b, CUBLAS_COMPUTE_32F);
 }
 
 void cuda_matmul_q8(void *ctx, const struct matmul_q8_args *a)

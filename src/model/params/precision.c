@@ -1,4 +1,5 @@
-/* The formats in which products read the weights: float32, bfloat16, or 8-bit in a format of the backend.
+/* The formats in which products read the weights: float32 (f32 and tf32), bfloat16, or 8-bit in a format of
+ * the backend.
  * During training the reduced format is a copy of the values: the optimizer writes bfloat16 itself, any other
  * write marks it stale, and the next pass recomputes it. An inference-only model has no other format of these
  * rows: values are reduced as they are written. */
@@ -15,7 +16,7 @@ size_t precision_row_bytes(const struct params *params, size_t i, enum ddl_preci
                            const struct ddl_backend *backend)
 {
     const struct ddl_param *row = &params->row[i];
-    if (!params->in_products[i] || precision == DDL_PRECISION_F32)
+    if (!params->in_products[i] || precision_is_float32(precision))
         return row->count * sizeof(float);
     if (precision == DDL_PRECISION_BF16)
         return row->count * sizeof(uint16_t);
@@ -107,7 +108,10 @@ void precision_drop(struct ddl_model *model)
 ddl_status precision_change(struct ddl_model *model, enum ddl_precision precision, struct ddl_error *err)
 {
     precision_drop(model);
-    return precision == DDL_PRECISION_F32 ? DDL_OK : make_reduced(model, precision, err);
+    if (!precision_is_float32(precision))
+        return make_reduced(model, precision, err);
+    model->precision = precision;
+    return DDL_OK;
 }
 
 enum ddl_precision ddl_model_precision(const ddl_model *model)
@@ -115,7 +119,7 @@ enum ddl_precision ddl_model_precision(const ddl_model *model)
     return model->precision;
 }
 
-#define TRAINING [DDL_PRECISION_F32] = "f32", [DDL_PRECISION_BF16] = "bf16"
+#define TRAINING [DDL_PRECISION_F32] = "f32", [DDL_PRECISION_BF16] = "bf16", [DDL_PRECISION_TF32] = "tf32"
 const char *const ddl_training_precision_names[] = { TRAINING, NULL };
 const char *const ddl_precision_names[] = { TRAINING, [DDL_PRECISION_INT8] = "int8", NULL };
 #undef TRAINING
@@ -123,6 +127,16 @@ const char *const ddl_precision_names[] = { TRAINING, [DDL_PRECISION_INT8] = "in
 ddl_status precision_check(enum ddl_precision precision, struct ddl_error *err)
 {
     return ddl_choice_check("precision", ddl_precision_names, (int)precision, err);
+}
+
+ddl_status precision_check_backend(enum ddl_precision precision, const struct ddl_backend *backend,
+                                   struct ddl_error *err)
+{
+    if (precision != DDL_PRECISION_TF32 || backend->ops->has_tf32)
+        return DDL_OK;
+    return ddl_error_set(err, DDL_E_UNSUPPORTED,
+                         "dtype tf32: backend %s does not have it: use f32 or bf16, or backend cuda",
+                         backend->ops->name);
 }
 
 ddl_status precision_check_values(const ddl_model *model, const char *what, struct ddl_error *err)
@@ -249,5 +263,6 @@ struct weight param_weight(const struct pass *p, int param)
     return (struct weight){ .form = { .value = has_value(m, i) ? m->value + m->params.offset[i] : NULL,
                                       .bf16 = reduced_row(m, i, DDL_PRECISION_BF16),
                                       .q8 = reduced_row(m, i, DDL_PRECISION_INT8),
-                                      .first = m->params.row_offset[i] } };
+                                      .first = m->params.row_offset[i] },
+                            .tf32 = m->precision == DDL_PRECISION_TF32 };
 }

@@ -19,6 +19,14 @@ ddl_status precision_change(struct ddl_model *model, enum ddl_precision precisio
 /* Makes a model inference-only whose value buffer leaves out the rows in products. Drop after a failure too.
  */
 ddl_status precision_make_only(struct ddl_model *model, enum ddl_precision precision, struct ddl_error *err);
+/* Whether products read the float32 values: there is no reduced format. */
+static inline bool precision_is_float32(enum ddl_precision precision)
+{
+    return precision == DDL_PRECISION_F32 || precision == DDL_PRECISION_TF32;
+}
+/* DDL_E_UNSUPPORTED for DDL_PRECISION_TF32 on a backend without it. */
+ddl_status precision_check_backend(enum ddl_precision precision, const struct ddl_backend *backend,
+                                   struct ddl_error *err);
 /* DDL_E_USAGE for a number that is no precision. */
 ddl_status precision_check(enum ddl_precision precision, struct ddl_error *err);
 /* DDL_E_USAGE for an inference-only model; `what` is the advice: "to train, load". */

@@ -2,6 +2,7 @@
 #include "model/pass/cache.h"
 
 #include "base/mem.h"
+#include "model/params/precision.h"
 #include "model/pass/compress.h"
 #include "model/pass/requirements.h"
 #include "ops/ops.h"
@@ -14,7 +15,7 @@ const char *const ddl_cache_form_names[] = {
 
 bool ddl_cache_is_bf16(enum ddl_precision precision, enum ddl_cache_form form)
 {
-    return form == DDL_CACHE_AUTO ? precision != DDL_PRECISION_F32 : form == DDL_CACHE_BF16;
+    return form == DDL_CACHE_AUTO ? !precision_is_float32(precision) : form == DDL_CACHE_BF16;
 }
 
 /* Sequences of a pass. */
@@ -132,8 +133,11 @@ static ddl_status make(struct ddl_cache *cache, struct ddl_error *err)
                              o->slots, o->tokens);
     carve(cache, &(struct ddl_arena){ .base = cache->memory }, k);
     place_integers(cache);
-    ddl_status status = backend->ops->reserve(
-        backend->ctx, &(struct ddl_limits){ .T = o->tokens, .c = k->channels, .h = k->head_dim }, err);
+    const struct ddl_limits limits = { .T = o->tokens,
+                                       .c = k->channels,
+                                       .h = k->head_dim,
+                                       .queries = (o->exact ? o->rows : most_sequences(o)) * k->n_heads };
+    ddl_status status = backend->ops->reserve(backend->ctx, &limits, err);
     return status ? status : rope_make(&cache->rope, cache->model, o->tokens, err);
 }
 

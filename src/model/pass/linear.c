@@ -7,6 +7,7 @@
 struct product {
     bool trans_a, trans_b;
     size_t M, N, K;
+    bool tf32;
     float alpha;
     struct operand A, B;
     float beta;          /* 0 or 1 */
@@ -50,6 +51,7 @@ static void multiply(const struct pass *p, const struct product *a)
                                                       .M = a->M,
                                                       .N = a->N,
                                                       .K = a->K,
+                                                      .tf32 = a->tf32,
                                                       .alpha = a->alpha,
                                                       .A = a->A.value,
                                                       .lda = lda,
@@ -67,6 +69,7 @@ void product_fwd(const struct pass *p, const struct linear *l, struct operand x,
                                    .M = l->N,
                                    .N = l->out,
                                    .K = l->in,
+                                   .tf32 = l->W.tf32,
                                    .alpha = l->scale,
                                    .A = x,
                                    .B = l->W.form,
@@ -81,6 +84,7 @@ void product_bwd(const struct pass *p, const struct linear *l, struct operand x,
                                    .M = l->out,
                                    .N = l->in,
                                    .K = l->N,
+                                   .tf32 = l->W.tf32,
                                    .alpha = l->scale,
                                    .A = dy,
                                    .B = x,
@@ -89,6 +93,7 @@ void product_bwd(const struct pass *p, const struct linear *l, struct operand x,
     multiply(p, &(struct product){ .M = l->N,
                                    .N = l->in,
                                    .K = l->out,
+                                   .tf32 = l->W.tf32,
                                    .alpha = l->scale,
                                    .A = dy,
                                    .B = l->W.form,

@@ -375,7 +375,9 @@ ddl_status ddl_workspace_measure(const struct ddl_config *config, enum ddl_preci
                                 .precision = precision,
                                 .logit_block = workspace_logit_block(backend) };
     struct ddl_arena arena = { 0 };
-    ddl_status status = workspace_measure(&ws, config, &arena, err);
+    ddl_status status = backend ? precision_check_backend(precision, backend, err) : DDL_OK;
+    if (!status)
+        status = workspace_measure(&ws, config, &arena, err);
     free(ws.layer);
     *bytes = arena.used;
     return status;
@@ -408,6 +410,8 @@ size_t ddl_model_pass_bytes(const ddl_model *model)
 
 double ddl_precision_peak_rate(enum ddl_precision precision, const ddl_backend *backend)
 {
-    enum ddl_rate rate = precision == DDL_PRECISION_BF16 ? DDL_RATE_BF16 : DDL_RATE_F32;
+    enum ddl_rate rate = precision == DDL_PRECISION_BF16   ? DDL_RATE_BF16
+                         : precision == DDL_PRECISION_TF32 ? DDL_RATE_TF32
+                                                           : DDL_RATE_F32;
     return backend->ops->peak_rate ? backend->ops->peak_rate(backend->ctx, rate) : 0;
 }

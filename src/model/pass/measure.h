@@ -9,7 +9,8 @@ struct ddl_arena;
 
 /* Bytes of weights that a pass reads: those that take part, in the model's precision. */
 size_t ddl_model_pass_bytes(const ddl_model *model);
-/* ddl_workspace_bytes with a status: DDL_E_USAGE for sizes out of range, or DDL_E_MEMORY. */
+/* ddl_workspace_bytes with a status: DDL_E_USAGE for sizes out of range, DDL_E_UNSUPPORTED for a precision
+ * that the backend does not have, or DDL_E_MEMORY. */
 ddl_status ddl_workspace_measure(const struct ddl_config *config, enum ddl_precision precision,
                                  const struct ddl_workspace_options *options, const ddl_backend *backend,
                                  size_t *bytes, struct ddl_error *err);

@@ -28,12 +28,12 @@ static ddl_status alloc_flat(struct ddl_model *model, float **out, const char *w
     return DDL_OK;
 }
 
-/* The ops with which a model of this configuration computes with weights in a reduced format. */
-static ddl_status check_reduced(const struct ddl_config *config, enum ddl_precision precision,
-                                const ddl_backend *backend, struct ddl_error *err)
+/* Whether the backend computes a model of this configuration in this precision. */
+static ddl_status check_precision(const struct ddl_config *config, enum ddl_precision precision,
+                                  const ddl_backend *backend, struct ddl_error *err)
 {
-    return precision == DDL_PRECISION_F32
-               ? DDL_OK
+    return precision_is_float32(precision)
+               ? precision_check_backend(precision, backend, err)
                : requirements_check(config, precision == DDL_PRECISION_INT8 ? USE_INT8 : USE_BF16, backend,
                                     err);
 }
@@ -42,7 +42,7 @@ ddl_status ddl_model_create_for_inference(ddl_model **out, const struct ddl_conf
                                           enum ddl_precision precision, ddl_backend *backend,
                                           struct ddl_error *err)
 {
-    bool inference_only = precision != DDL_PRECISION_F32;
+    bool inference_only = !precision_is_float32(precision);
     *out = NULL;
     ddl_status status = ddl_config_check(config, err);
     if (!status)
@@ -50,7 +50,7 @@ ddl_status ddl_model_create_for_inference(ddl_model **out, const struct ddl_conf
     if (!status)
         status = requirements_check(config, USE_FORWARD, backend, err);
     if (!status)
-        status = check_reduced(config, precision, backend, err);
+        status = check_precision(config, precision, backend, err);
     if (status)
         return status;
     struct ddl_model *model = ddl_mem_zalloc(sizeof *model);
@@ -58,6 +58,7 @@ ddl_status ddl_model_create_for_inference(ddl_model **out, const struct ddl_conf
         return ddl_error_set(err, DDL_E_MEMORY, "model: out of memory");
     model->config = *config;
     model->backend = backend;
+    model->precision = precision;
     status = params_plan(&model->params, config, err);
     if (!status && inference_only)
         params_leave_out_products(&model->params);
@@ -106,7 +107,7 @@ ddl_status ddl_model_set_precision(ddl_model *model, enum ddl_precision precisio
                              ddl_precision_names[model->precision], ddl_precision_names[precision]);
     if (model->inference_only)
         return DDL_OK;
-    status = check_reduced(&model->config, precision, model->backend, err);
+    status = check_precision(&model->config, precision, model->backend, err);
     return status ? status : precision_change(model, precision, err);
 }
 

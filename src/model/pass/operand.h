@@ -17,6 +17,7 @@ struct weight {
     struct operand form;
     float *grad;       /* backward products accumulate into it,         */
     bool grad_is_zero; /* or overwrite it where it is known to be zero  */
+    bool tf32;         /* products may round float32 operands to TF32   */
 };
 
 /* Rows that an op writes and others read: in float32, in bfloat16 for products of that format, or both. */

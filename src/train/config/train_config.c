@@ -130,7 +130,8 @@ OTHERS(clip) = {
 };
 OTHERS(dtype) = {
     { "bf16", "bf16 is a value of it", DDL_OTHER_DIFFERS },
-    { "fp16", "the formats are f32 and bf16 (dtype)", DDL_OTHER_NONE },
+    { "tf32", "tf32 is a value of it", DDL_OTHER_DIFFERS },
+    { "fp16", "the formats are f32, tf32 and bf16 (dtype)", DDL_OTHER_NONE },
     { "compile", "there is nothing to compile", DDL_OTHER_NONE },
     { "torch_compile", "there is nothing to compile", DDL_OTHER_NONE },
     { 0 },
@@ -270,7 +271,8 @@ static const double max_count = 9007199254740992.0; /* 2^53: exact in JSON every
                       "transformer.h.3.*; comma-separated (empty: all)"))                                    \
     X(NOTED, TEXT_ROW(freeze, "LIST", "parameters that are not trained: patterns as in train_only"))         \
     X(NOTED, { "dtype", DDL_OPTION_CHOICE, AT(precision), 0, 0, 0, ddl_training_precision_names, "NAME",     \
-               "operand type of matrix products; parameters, accumulators and optimizer state are f32",      \
+               "operand type of matrix products (tf32: backend cuda alone); parameters, accumulators and "   \
+               "optimizer state are f32",                                                                    \
                "precision", .others = dtype_others })                                                        \
     X(NOTED, { "recompute", DDL_OPTION_CHOICE, AT(recompute), 0, 0, 0, ddl_recompute_names, "NAME",          \
                "what the backward pass recomputes to save memory: elementwise results (elementwise, "        \

@@ -182,8 +182,10 @@ ddl_status ddl_train_plan_on(const struct ddl_train_config *config, ddl_backend 
         status = backend_bytes(&t, *backend, n_params, &of_backend, &out->bytes_capacity, err);
     if (!status)
         status = plan_ranks(&t, (*backend)->ops->host_memory, out, err);
-    if (status)
+    if (status) {
+        *out = (struct ddl_train_plan){ 0 };
         return status;
+    }
     out->peak_rate = (double)out->ranks * ddl_precision_peak_rate((enum ddl_precision)t.precision, *backend);
     out->bytes_other = (size_t)(other_bytes(&t, *backend, n_params) + (double)of_backend);
     if (t.precision == DDL_PRECISION_BF16)

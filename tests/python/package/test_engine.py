@@ -46,8 +46,8 @@ def test_structs_are_those_of_the_headers(tmp_path):
 
 
 def test_precisions_are_those_of_the_library():
-    array = (module.c.c_char_p * 4).in_dll(module.open_library(), "ddl_precision_names")
-    assert [name.decode() for name in array[:3]] == list(module.PRECISIONS) and array[3] is None
+    array = (module.c.c_char_p * 5).in_dll(module.open_library(), "ddl_precision_names")
+    assert [name.decode() for name in array[:4]] == list(module.PRECISIONS) and array[4] is None
 
 
 def test_tokens(engine):

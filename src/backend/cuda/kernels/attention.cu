@@ -1,7 +1,8 @@
-/* Causal attention in float32, for operands in either format. A block has TILE queries (or keys) of a head
- * and goes through the other side TILE rows at a time, in shared memory. Each of its WARPS warps has MINE of
- * the block's rows, a lane one of the other side's: so a lane has MINE scores. A result sums over the other
- * side in order, from key 0 on, so that it does not depend on what else the batch holds.
+/* Causal attention in float32, for operands in either format, of sequences with several queries. A block has
+ * TILE queries (or keys) of a head and goes through the other side TILE rows at a time, in shared memory.
+ * Each of its WARPS warps has MINE of the block's rows, a lane one of the other side's: so a lane has MINE
+ * scores. A result sums over the other side in order, from key 0 on, so that it does not depend on what else
+ * the batch holds.
  *
  * A lane has the numbers lane + 32 j of each result row, j < WIDE: heads of up to 128 numbers. Wider heads
  * have kernels of their own below. */
@@ -12,19 +13,6 @@
 static constexpr unsigned TILE = CUDA_ATTENTION_TILE, WARPS = 8, MINE = TILE / WARPS, WIDE = 4;
 #define NONE (-INFINITY)
 
-/* Rows of h numbers in one of two formats. */
-struct source {
-    const float *x;
-    const uint16_t *x16;
-    size_t stride;
-    bool fast; /* whole vectors */
-};
-
-__device__ inline struct source source_of(const float *x, const uint16_t *x16, size_t stride, size_t h)
-{
-    return { x, x16, stride, h % 4 == 0 && stride % 4 == 0 && (x16 ? aligned8(x16) : aligned16(x)) };
-}
-
 /* TILE rows in shared memory, zeros from row `rows` on and from number h to the next multiple of 4. */
 __device__ inline void load_tile(float *tile, unsigned pitch, const struct source &s, size_t at, size_t rows,
                                  size_t h)
@@ -32,12 +20,8 @@ __device__ inline void load_tile(float *tile, unsigned pitch, const struct sourc
     const unsigned fours = pitch / 4 - 1;
     for (unsigned i = threadIdx.x; i < TILE * fours; i += blockDim.x) {
         const unsigned row = i / fours, column = i % fours * 4;
-        float4 v = make_float4(0, 0, 0, 0);
-        if (row < rows) {
-            const size_t begin = at + row * s.stride;
-            v = s.x16 ? load_row4_bf16(s.x16 + begin, column, h, s.fast && begin % 4 == 0)
-                      : load_row4(s.x + begin, column, h, s.fast && begin % 4 == 0);
-        }
+        const float4 v =
+            row < rows ? load_source4(s, at + row * s.stride, column, h) : make_float4(0, 0, 0, 0);
         store4(tile, row * pitch + column, v);
     }
 }
@@ -111,7 +95,7 @@ KERNEL(attention_fwd, 256, struct cuda_attention)
     float *own_weights = weights + warp * TILE * MINE;
     const size_t first = blockIdx.x % a.tiles * TILE, head = blockIdx.x / a.tiles % op.H;
     const struct sequence s = sequence_of(op, blockIdx.x / a.tiles / op.H);
-    if (first >= s.rows)
+    if (first >= s.rows || s.rows == 1) /* attention_part.cu */
         return;
     const size_t rows = s.rows - first < TILE ? s.rows - first : TILE, span = s.past + first + rows;
     const struct source q = source_of(op.q, op.q16, op.q_stride, op.h),
@@ -374,6 +358,8 @@ KERNEL(attention_wide_fwd, 256, struct attention_args)
         return;
     const size_t b = a.ragged.B ? static_cast<size_t>(a.ragged.sequence[n]) : n / a.T;
     const struct sequence s = sequence_of(a, b);
+    if (s.rows == 1)
+        return;
     const size_t span = s.past + n - s.first + 1, q = n * a.q_stride + head * a.h;
     const size_t k = s.place * a.k_batch + head * a.h, v = s.place * a.v_batch + head * a.h;
     float top = NONE, total = 0;

@@ -124,7 +124,7 @@ template <unsigned STEPS> __device__ inline void forward(const struct cuda_atten
     uint16_t *own = queries + warp * 16 * pitch;
     const size_t first = blockIdx.x % a.tiles * QUERIES, head = blockIdx.x / a.tiles % op.H;
     const struct sequence s = sequence_of(op, blockIdx.x / a.tiles / op.H);
-    if (first >= s.rows)
+    if (first >= s.rows || s.rows == 1) /* attention_part.cu */
         return;
     const size_t rows = s.rows - first < QUERIES ? s.rows - first : QUERIES, span = s.past + first + rows;
     const uint16_t *k = op.k16 + s.place * op.k_batch + head * h,

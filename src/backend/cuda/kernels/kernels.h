@@ -7,8 +7,8 @@
 
 /* clang-format off */
 #define CUDA_FILES(F) F(rows) F(products) F(q8) F(loss) F(norms) F(swiglu) F(elementwise) F(optim) \
-    F(attention) F(attention_mma) F(rope) F(delta) F(residual) F(compress) F(project) F(depth) F(streams) \
-    F(hyper) F(pool) F(choose)
+    F(attention) F(attention_mma) F(attention_part) F(rope) F(delta) F(residual) F(compress) F(project) \
+    F(depth) F(streams) F(hyper) F(pool) F(choose)
 #define CUDA_KERNELS(K) \
     K(rows,   copy,          256) \
     K(rows,   copy_in_order, 256) \
@@ -60,6 +60,8 @@
     K(attention_mma, attention_mma_bwd_q_128,  128) \
     K(attention_mma, attention_mma_bwd_kv_64,  128) \
     K(attention_mma, attention_mma_bwd_kv_128, 128) \
+    K(attention_part, attention_part, 256) \
+    K(attention_part, attention_join, 256) \
     K(rope, rope_fwd,        256) \
     K(rope, rope_bwd,        256) \
     K(rope, mix_values_fwd,  256) \
@@ -141,6 +143,19 @@ enum { CUDA_MMA_QUERIES = 64, CUDA_MMA_KEYS = 64, CUDA_MMA_OTHERS = 32 };
 struct cuda_attention {
     struct attention_args op;
     size_t tiles; /* of the longest sequence: block number = (sequence * H + head) * tiles + tile */
+};
+
+/* Of sequences with one query: the keys of a head are divided into parts of CUDA_ATTENTION_PART, the last
+ * with the rest, whatever the device and the batch are. */
+enum { CUDA_ATTENTION_PART = 128 };
+struct cuda_attention_parts {
+    struct attention_args op;
+    size_t parts; /* of the longest sequence */
+    size_t
+        blocks; /* of a head, at most `parts`: block number = (sequence * H + head) * blocks + first part */
+    size_t stride;  /* numbers of a part: h, rounded up to a multiple of 4, and 4 */
+    float *partial; /* (sequences, H, parts, stride) sums of weighted values; from number stride - 4 on the
+                       largest score and the sum of the weights; not used if parts is 1 */
 };
 
 struct cuda_attention_grad {
