@@ -70,7 +70,7 @@ dry_run_error() {
     shift
     ! simulated "$ddl" train --backend cuda --size small --model baseline --batch 8 --dry-run "$@" >plan.txt 2>error || fail "no error"
     grep -q 'workspace' plan.txt || { cat plan.txt; fail "no plan"; }
-    grep -q "^ddl: the run needs 6[.]2 GiB of memory, backend cuda has $free GiB free; it fits with --recompute block or --batch 4; " error ||
+    grep -q "^ddl: the run needs 6[.]2 GiB of memory, backend cuda has $free GiB free; it fits with --recompute block or --batch 4\$" error ||
         { cat error; fail "message"; }
     [ "$(wc -l <error)" -eq 1 ] || { cat error; fail "more than a line"; }
 }
@@ -142,7 +142,7 @@ kept() {
 tf32() {
     kept f32
     kept tf32 --dtype tf32
-    grep -q ', dtype tf32$' out && grep -q '^dtype: tf32$' run_tf32/recipe.yaml || { cat out; fail "the run does not name tf32"; }
+    grep -q ', dtype tf32, ' out && grep -q '^dtype: tf32$' run_tf32/recipe.yaml || { cat out; fail "the run does not name tf32"; }
     CUDA_SIM_EXACT_TF32=1 kept exact --dtype tf32
     cmp run_f32/model.safetensors run_exact/model.safetensors || fail "tf32 without roundings is not f32"
     ! cmp -s run_f32/model.safetensors run_tf32/model.safetensors || fail "tf32 does not round"
