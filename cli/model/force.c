@@ -1,6 +1,7 @@
 #include "cli/model/force.h"
 
 #include "cli/model/layers.h"
+#include "ddl/text.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -80,11 +81,8 @@ static ddl_status add_value(struct spec *spec, const char *name, const char *val
 static ddl_status no_key(struct ddl_error *err)
 {
     char names[256] = "";
-    size_t used = 0;
-    for (const struct ddl_force_row *row = ddl_force_rows(); row->key && used < sizeof names; row++) {
-        const char *before = row == ddl_force_rows() ? "" : row[1].key ? ", " : " and ";
-        used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", before, row->option.name);
-    }
+    for (const struct ddl_force_row *row = ddl_force_rows(); row->key; row++)
+        ddl_text_append(names, sizeof names, row[1].key ? ", " : " and ", row->option.name);
     return ddl_error_set(err, DDL_E_USAGE, "expected one of %s, found none", names);
 }
 

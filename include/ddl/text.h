@@ -18,6 +18,10 @@ extern "C" {
  * result has, as snprintf; what does not fit is left out by whole characters. */
 DDL_API size_t ddl_text_escape(char *out, size_t size, const char *text, size_t n);
 
+/* Appends a name to the text in out[size], after `separator` unless the text is empty: a list for a message.
+ * What does not fit is cut off. */
+DDL_API void ddl_text_append(char *out, size_t size, const char *separator, const char *name);
+
 #ifdef __cplusplus
 }
 #endif

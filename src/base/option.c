@@ -2,6 +2,7 @@
 
 #include "base/locale.h"
 #include "base/option_names.h"
+#include "ddl/text.h"
 
 #include <assert.h>
 #include <ctype.h>
@@ -41,11 +42,6 @@ const struct ddl_option *ddl_option_find(const struct ddl_option *table, const c
         }
     }
     return NULL;
-}
-
-static size_t min_size(size_t a, size_t b)
-{
-    return a < b ? a : b;
 }
 
 const struct ddl_option *ddl_option_nearest(const struct ddl_option *table, const char *name)
@@ -216,14 +212,12 @@ static ddl_status set_choice(const struct ddl_option *option, void *field, const
                              const char *where, struct ddl_error *err)
 {
     char list[512] = "";
-    size_t used = 0;
     for (int i = 0; option->choices[i]; i++) {
         if (strcmp(option->choices[i], text) == 0) {
             *(int *)field = i;
             return DDL_OK;
         }
-        int n = snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "", option->choices[i]);
-        used = min_size(used + (size_t)n, sizeof list - 1);
+        ddl_text_append(list, sizeof list, ", ", option->choices[i]);
     }
     return ddl_error_set(err, DDL_E_USAGE, "%s: '%.80s' is none of %s", where, text, list);
 }

@@ -32,3 +32,9 @@ size_t ddl_text_escape(char *out, size_t size, const char *text, size_t n)
         out[used] = '\0';
     return total;
 }
+
+void ddl_text_append(char *out, size_t size, const char *separator, const char *name)
+{
+    size_t used = strlen(out);
+    snprintf(out + used, size - used, "%s%s", used ? separator : "", name);
+}

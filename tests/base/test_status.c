@@ -70,13 +70,26 @@ static void statuses_have_names(void **state)
     assert_string_equal(ddl_status_name((ddl_status)99), "unknown");
 }
 
+/* A list for a message; what does not fit is cut off. */
+static void names_are_appended(void **state)
+{
+    (void)state;
+    char list[16] = "";
+    ddl_text_append(list, sizeof list, ", ", "add");
+    ddl_text_append(list, sizeof list, ", ", "delta");
+    assert_string_equal(list, "add, delta");
+    ddl_text_append(list, sizeof list, " and ", "gated");
+    assert_string_equal(list, "add, delta and ");
+    ddl_text_append(list, sizeof list, ", ", "scale");
+    assert_string_equal(list, "add, delta and ");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(messages_are_plain),
-        cmocka_unit_test(long_messages),
-        cmocka_unit_test(escaped_text),
-        cmocka_unit_test(statuses_have_names),
+        cmocka_unit_test(messages_are_plain), cmocka_unit_test(long_messages),
+        cmocka_unit_test(escaped_text),       cmocka_unit_test(statuses_have_names),
+        cmocka_unit_test(names_are_appended),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/sha256.h"
+#include "ddl/text.h"
 #include "infer/tasks/random.h"
 #include "infer/tasks/task.h"
 #include "infer/tasks/tokens.h"
@@ -149,8 +150,8 @@ static bool is_jsonl(const char *name)
 static ddl_status unknown_task(const char *name, struct ddl_error *err)
 {
     char names[256] = "";
-    for (size_t i = 0, at = 0; task_row(i); i++)
-        at += (size_t)snprintf(names + at, sizeof names - at, "%s%s", i ? ", " : "", task_row(i)->name);
+    for (size_t i = 0; task_row(i); i++)
+        ddl_text_append(names, sizeof names, ", ", task_row(i)->name);
     return ddl_error_set(err, DDL_E_USAGE, "task: expected one of %s, or a .jsonl file, found '%.100s'",
                          names, name);
 }

@@ -1,5 +1,6 @@
 #include "ddl/config.h"
 
+#include "ddl/text.h"
 #include "model/config/config_size.h"
 #include "model/config/config.h"
 #include "model/residual/table.h"
@@ -479,8 +480,8 @@ ddl_status ddl_config_set_preset(struct ddl_config *config, const char *name, st
 static ddl_status unknown_rule(const char *where, const char *name, struct ddl_error *err)
 {
     char all[256] = "";
-    for (size_t i = 0, n = 0; i < DDL_RESIDUALS && n < sizeof all; i++)
-        n += (size_t)snprintf(all + n, sizeof all - n, "%s%s", i ? ", " : "", residual_rule_names[i]);
+    for (size_t i = 0; i < DDL_RESIDUALS; i++)
+        ddl_text_append(all, sizeof all, ", ", residual_rule_names[i]);
     return ddl_error_set(err, DDL_E_USAGE, "%s: '%s' is none of %s", where, name, all);
 }
 

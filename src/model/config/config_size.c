@@ -1,6 +1,7 @@
 /* Named sizes of models. */
 #include "ddl/config.h"
 
+#include "ddl/text.h"
 #include "model/config/config_size.h"
 
 #include <stdio.h>
@@ -27,10 +28,10 @@ const char *ddl_config_size_list(size_t i, const char **about)
 
 size_t ddl_config_list_names(const char *(*list)(size_t, const char **), char *out, size_t size)
 {
-    size_t used = 0;
-    for (size_t i = 0; list(i, NULL) && used < size; i++)
-        used += (size_t)snprintf(out + used, size - used, "%s%s", i ? ", " : "", list(i, NULL));
-    return used < size ? used : size;
+    *out = '\0';
+    for (size_t i = 0; list(i, NULL); i++)
+        ddl_text_append(out, size, ", ", list(i, NULL));
+    return strlen(out);
 }
 
 /* "unknown size 'x', did you mean 'y'?"; all names where none is near. */

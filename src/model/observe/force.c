@@ -3,6 +3,7 @@
 #include "model/observe/force_set.h"
 
 #include "base/mem.h"
+#include "ddl/text.h"
 #include "model/params/precision.h"
 #include "model/residual/table.h"
 #include "model/pass/workspace.h"
@@ -100,17 +101,6 @@ static bool has(int rule, const struct ddl_force_row *row)
     return residual_rule_at(rule)->force_keys & row->key;
 }
 
-/* Appends names with commas and a word before the last: "a, b or c". */
-static void append(char *out, size_t size, const char *name, size_t i, size_t n, const char *word)
-{
-    size_t used = strlen(out);
-    snprintf(out + used, size - used, "%s%s%s%s",
-             i == 0      ? ""
-             : i + 1 < n ? ", "
-                         : " ",
-             i && i + 1 == n ? word : "", i && i + 1 == n ? " " : "", name);
-}
-
 void ddl_force_group(const struct ddl_force_row *row, char *out, size_t size)
 {
     const struct ddl_force_row *same[sizeof rows / sizeof *rows];
@@ -124,7 +114,7 @@ void ddl_force_group(const struct ddl_force_row *row, char *out, size_t size)
     }
     *out = '\0';
     for (size_t i = 0; i < n; i++)
-        append(out, size, same[i]->option.name, i, n, "and");
+        ddl_text_append(out, size, i + 1 < n ? ", " : " and ", same[i]->option.name);
 }
 
 void ddl_force_layers(const struct ddl_force_row *row, char *out, size_t size)
@@ -138,7 +128,7 @@ void ddl_force_layers(const struct ddl_force_row *row, char *out, size_t size)
     char names[256] = "";
     for (int rule = 0; rule < DDL_RESIDUALS && !row->applies; rule++) {
         if (has(rule, row) != others)
-            append(names, sizeof names, residual_rule_names[rule], at++, n, "or");
+            ddl_text_append(names, sizeof names, ++at < n ? ", " : " or ", residual_rule_names[rule]);
     }
     size_t used = strlen(out);
     snprintf(out + used, size - used, "%s", names);
@@ -215,7 +205,7 @@ static ddl_status check_mix(const struct ddl_config *k, size_t layer, const stru
         n += mixes >> mix & 1;
     for (int mix = 0; mix < DDL_MIXES; mix++) {
         if (mixes >> mix & 1)
-            append(names, sizeof names, ddl_force_mix_names[mix], at++, n, "or");
+            ddl_text_append(names, sizeof names, ++at < n ? ", " : " or ", ddl_force_mix_names[mix]);
     }
     return ddl_error_set(err, DDL_E_USAGE,
                          "force: mix: expected %s in layer %zu, whose residual rule is %s, found %s", names,
