@@ -81,7 +81,7 @@ static const struct ddl_option op_rows[] = {
 };
 static const struct ddl_option step_rows[] = {
     MODEL_ROWS,
-    DTYPE_ROW(ddl_training_precision_names, "operand type of matrix products (tf32: backend cuda alone)"),
+    DTYPE_ROW(ddl_training_precision_names, "operand type of matrix products (tf32: only with backend cuda)"),
     { "recompute", DDL_OPTION_CHOICE, AT(recompute), 0, 0, 0, ddl_recompute_names, "NAME",
       "what the backward pass recomputes" },
     BATCH_ROW("sequences per step"),
@@ -98,7 +98,7 @@ static const struct ddl_option step_rows[] = {
 };
 static const struct ddl_option decode_rows[] = {
     MODEL_ROWS,
-    DTYPE_ROW(ddl_precision_names, "format of the weights in products (tf32: backend cuda alone)"),
+    DTYPE_ROW(ddl_precision_names, "format of the weights in products (tf32: only with backend cuda)"),
     { "cache", DDL_OPTION_CHOICE, AT(cache), 0, 0, 0, ddl_cache_form_names, "NAME",
       "format of keys and values (auto: f32 with f32 weights, else bf16)" },
     BATCH_ROW("sequences decoded together (one sequence is timed first)"),

@@ -46,7 +46,7 @@ struct model_flags {
 #define DTYPE_ROW_OF(type, field)                                                                            \
     {                                                                                                        \
         "dtype", DDL_OPTION_CHOICE, offsetof(type, field), 0, 0, 0, ddl_precision_names, "NAME",             \
-            "format of the weights in products (tf32: backend cuda alone)"                                   \
+            "format of the weights in products (tf32: only with backend cuda)"                               \
     }
 #define EXTRA_ROW_OF(type, field)                                                                            \
     {                                                                                                        \

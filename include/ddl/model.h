@@ -44,7 +44,7 @@ DDL_API const char *ddl_param_group_name(int group); /* "embedding", ...: a grou
 enum ddl_precision {
     DDL_PRECISION_F32,  /* operands as they are  */
     DDL_PRECISION_BF16, /* operands rounded to bfloat16: two bytes a weight */
-    DDL_PRECISION_TF32, /* float32 operands, which the backend may round to TF32 (10 bits after the point)
+    DDL_PRECISION_TF32, /* float32 operands, which the backend may round to TF32 (a 10-bit mantissa)
                            when it multiplies; not on every backend */
     DDL_PRECISION_INT8, /* not for training: weights of products as scale * q, q in [-127, 127], a scale for
                            each 32 in a row (symmetric): 1.125 bytes a weight */
@@ -164,8 +164,9 @@ DDL_API ddl_status ddl_workspace_create(ddl_workspace **out, const ddl_model *mo
                                         const struct ddl_workspace_options *options, struct ddl_error *err);
 DDL_API void ddl_workspace_free(ddl_workspace *ws); /* NULL is allowed */
 /* Bytes that a workspace for a model of this config and precision takes on the backend (options as above),
- * without making it; SIZE_MAX where that does not fit. `backend` determines how large blocks of logits are,
- * up to 800 MB on a device; NULL: a CPU with bfloat16 instructions. */
+ * without making it; SIZE_MAX where that does not fit, or the backend has no such precision. `backend`
+ * determines how large blocks of logits are, up to 800 MB on a device; NULL: a CPU with bfloat16
+ * instructions. */
 DDL_API size_t ddl_workspace_bytes(const struct ddl_config *config, enum ddl_precision precision,
                                    const struct ddl_workspace_options *options, const ddl_backend *backend);
 

@@ -157,15 +157,15 @@ struct ddl_train_plan {
     size_t bytes_total;    /* predicted peak resident memory; of a device with its own memory: there  */
     size_t bytes_capacity; /* memory of the backend: the machine's, or what is free on the device    */
     double bytes_sent;     /* by a rank to the others, each step                                  */
-    double peak_rate;      /* operations per second of all ranks' devices in the run's dtype, by their data
-                              sheets; 0: unknown, as of a CPU                                     */
+    double peak_rate;      /* operations per second of products in the run's dtype, of a device for each rank
+                              at its largest clock; 0: unknown, as of a CPU and of a planned device */
 };
 /* The plan of a config that ddl_train_check accepts, into *out. Shards that can be opened are measured, not
  * read. */
 DDL_API ddl_status ddl_train_plan(const struct ddl_train_config *config, struct ddl_train_plan *out,
                                   struct ddl_error *err);
 
-/* A completed step. Step 0 is the state before the first step: lr, grad_norm and tokens_per_s are 0, and
+/* A completed step. Step 0 is the state before the first step: lr, grad_norm, tokens_per_s and mfu are 0, and
  * `loss` is that of step 1, which is computed before its update. */
 struct ddl_train_progress {
     uint64_t step, steps;                /* done, of all                                  */
@@ -182,9 +182,9 @@ struct ddl_train_progress {
                              over all processes that have continued it     */
     double train_seconds; /* of these, in steps                            */
     double tokens_per_s;  /* of the steps since the last line of metrics.jsonl: training time */
-    double mfu; /* model FLOPs utilization: tokens_per_s in FLOPs by the plan's peak_rate; 0: unknown */
-    double seconds_left; /* estimated wall time of the remaining run      */
-    size_t peak_memory;  /* bytes, of the process                         */
+    double mfu;           /* model FLOPs utilization: FLOPs per second / the plan's peak_rate; 0: unknown */
+    double seconds_left;  /* estimated wall time of the remaining run      */
+    size_t peak_memory;   /* bytes, of the process                         */
 };
 /* What a run will do. */
 struct ddl_train_summary {

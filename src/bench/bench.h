@@ -40,7 +40,7 @@ struct bench_reader {
     ddl_backend *backend;
     struct sum_squares_args read;
     float *numbers; /* (bytes / 4) */
-    int64_t *part;  /* (2) the only part's first number and their count */
+    int64_t *part;  /* begins and sizes of the parts */
     double *sum;
 };
 ddl_status bench_reader_open(struct bench_reader *r, ddl_backend *backend, size_t bytes,

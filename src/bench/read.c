@@ -1,9 +1,11 @@
-/* How fast a backend reads memory that is in no cache: beside decoding, which reads all weights for each
- * token. */
+/* Time of reading as many bytes as the weights of a model have, for comparison with decoding. What is smaller
+ * than a cache may stay there. */
 #include "bench/bench.h"
 
 #include "base/clock.h"
 #include "ops/defaults.h"
+
+enum { PARTS = 16 };
 
 ddl_status bench_reader_open(struct bench_reader *r, ddl_backend *backend, size_t bytes,
                              struct ddl_error *err)
@@ -11,13 +13,14 @@ ddl_status bench_reader_open(struct bench_reader *r, ddl_backend *backend, size_
     const struct ddl_ops *ops = backend->ops;
     void *ctx = backend->ctx;
     const size_t n = bytes / sizeof(float);
+    int64_t parts[2][PARTS]; /* begin, size; a GPU reads one part with few blocks */
     *r = (struct bench_reader){ .backend = backend };
     ddl_status status = ddl_ops_require(backend, DDL_OP_LIST(DDL_OP_fill, DDL_OP_sum_squares),
                                         "reading memory (see --no-roofline)", err);
     if (status)
         return status;
     r->numbers = ops->alloc(ctx, n * sizeof *r->numbers);
-    r->part = ops->alloc(ctx, 2 * sizeof *r->part);
+    r->part = ops->alloc(ctx, sizeof parts);
     r->sum = ops->alloc(ctx, sizeof *r->sum);
     if (!r->numbers || !r->part || !r->sum) {
         bench_reader_close(r);
@@ -27,9 +30,13 @@ ddl_status bench_reader_open(struct bench_reader *r, ddl_backend *backend, size_
                              bytes >> 20);
     }
     ops->fill(ctx, &(struct fill_args){ n, 0.5f, r->numbers });
-    ops->upload(ctx, r->part, (int64_t[]){ 0, (int64_t)n }, 2 * sizeof *r->part);
+    for (size_t i = 0; i < PARTS; i++) {
+        parts[0][i] = (int64_t)(n / PARTS * i);
+        parts[1][i] = (int64_t)(i + 1 < PARTS ? n / PARTS : n - n / PARTS * i);
+    }
+    ops->upload(ctx, r->part, parts, sizeof parts);
     r->read = (struct sum_squares_args){
-        .parts = { 1, n, n, r->part, r->part + 1 }, .x = r->numbers, .sums = 1, .sum = r->sum
+        .parts = { PARTS, n, n, r->part, r->part + PARTS }, .x = r->numbers, .sums = 1, .sum = r->sum
     };
     return DDL_OK;
 }

@@ -19,7 +19,7 @@
 /* C (M, N) = alpha op(A) op(B) + beta C, op(A) (M, K), op(B) (K, N); ld*: numbers from row to row as stored.
  */
 struct matmul_args {
-    bool trans_a, trans_b, tf32; /* tf32: operands may be rounded to TF32, 10 bits after the point */
+    bool trans_a, trans_b, tf32; /* tf32: operands may be rounded to TF32, a 10-bit mantissa */
     size_t M, N, K;
     float alpha;
     const float *A;

@@ -10,6 +10,7 @@ static const struct ddl_trial_sequence prompts[] = { { 0, 7 },   { 1, 63 },  { 2
 static const struct ddl_trial_sequence long_ones[] = { { 570, 12 }, { 575, 9 }, { 3, 8 },  { 577, 1 },
                                                        { 0, 2 },    { 383, 1 }, { 384, 1 } };
 static const struct ddl_trial_sequence longest[] = { { 1141, 40 }, { 1, 2 }, { 1160, 1 }, { 0, 3 } };
+static const struct ddl_trial_sequence far[] = { { 4200, 1 }, { 0, 1 } };
 #define SEQUENCES(list) .n_sequences = sizeof(list) / sizeof *(list), .sequences = (list)
 
 /* For sizes that are about other members. */
@@ -200,6 +201,21 @@ const struct ddl_op_sizes *ddl_op_awkward_sizes(size_t i)
           .pad = 1,
           .kind = DDL_COMPRESS_CHANNEL,
           SEQUENCES(prompts) },
+        { .B = 1, /* of more than 1,024, and more than 32 parts of the keys */
+          .T = 2,
+          .d = 6,
+          .c = 1,
+          ONE_OF_EACH,
+          .H = 1,
+          .h = 1030,
+          .R = 8,
+          .m = 3,
+          .V = 5,
+          .rows = 2,
+          .tile = 3,
+          .pad = 1,
+          .kind = DDL_COMPRESS_CHANNEL,
+          SEQUENCES(far) },
         { .B = 1, /* products (mlp) of 197 x 45 x 401 */
           .T = 197,
           .d = 45,

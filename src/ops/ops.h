@@ -26,7 +26,7 @@ struct ddl_limits {
     size_t c;       /* value channels of the state                                              */
     size_t H;       /* heads of an attention whose gradients are computed                       */
     size_t h;       /* width of a head                                                          */
-    size_t queries; /* of a pass with a cache that are alone in their sequence, times heads    */
+    size_t queries; /* heads times the sequences with one row in a pass with a cache           */
     size_t K;       /* numbers of a row that a product with few rows reads                      */
     size_t summed;  /* numbers of the largest parameter whose gradient an op sums over rows:
                        norms, biases, convolutions, weights of mixtures; not the weights of products */
@@ -172,8 +172,8 @@ struct ddl_ops {
     /* Bytes of memory that the machine has, or that other programs had left on the device when it was opened;
      * SIZE_MAX if unknown. */
     size_t (*memory_capacity)(void *ctx);
-    /* Operations per second of dense products with sums in float32, by the device's data sheet: from its
-     * clock and the number of its multiprocessors. 0 or NULL: unknown, as of a CPU. */
+    /* Operations per second of dense products with sums in float32 at the device's largest clock, which may
+     * be above that of its data sheet. 0 or NULL: unknown, as of a CPU and of a planned device. */
     double (*peak_rate)(void *ctx, enum ddl_rate rate);
 
     /* DDL_E_MEMORY if an op since the last call could not allocate memory, DDL_E_DEVICE if the device failed,

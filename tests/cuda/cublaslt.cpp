@@ -4,11 +4,10 @@
  *
  *   - an algorithm for other layouts, for pointers with more alignment, or for more workspace
  *   - matrices or a workspace outside of a block of device memory
- *
  *   - TF32 for operands that are not float32
  *
  * The workspace is NaN after a product. An algorithm adds the two halves of K at the end, for every second
- * shape. With TF32 operands are rounded to 10 bits after the point. Environment: CUDA_SIM_NO_ALGORITHM (1:
+ * shape. With TF32 operands are rounded to a 10-bit mantissa. Environment: CUDA_SIM_NO_ALGORITHM (1:
  * there is none for any product), CUDA_SIM_EXACT_TF32 (1: TF32 has all bits of float32).
  */
 #include "backend/cuda/cublaslt.h"

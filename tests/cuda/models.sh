@@ -106,7 +106,7 @@ peak_rates() {
     utilization tf32 90 6.144
     utilization bf16 90 12.29
     utilization bf16 80 6.144
-    utilization bf16 89 1.536
+    utilization bf16 89 3.072
     utilization bf16 103 24.58
     train cpu
     ! grep -q 'MFU\|TFLOP' out || { cat out; fail "a rate on the CPU"; }

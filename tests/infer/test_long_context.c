@@ -6,7 +6,6 @@
 #include "ddl/session.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { V = 67, CONTEXT = 140, SLOTS = 4, STEPS = 8 };

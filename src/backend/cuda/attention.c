@@ -51,7 +51,7 @@ size_t cuda_attention_part_bytes(size_t heads, size_t span, size_t h)
 }
 
 /* Sequences with one query. */
-static void attend_alone(struct cuda_device *d, const struct attention_args *a, size_t heads)
+static void attention_one_row(struct cuda_device *d, const struct attention_args *a, size_t heads)
 {
     size_t span = a->ragged.B ? a->ragged.max_span : a->past + 1, most = cuda_blocks(d, SIZE_MAX, 1) / heads;
     struct cuda_attention_parts arguments = { .op = *a,
@@ -68,7 +68,7 @@ static void attend_alone(struct cuda_device *d, const struct attention_args *a, 
 }
 
 /* The others, with at most `rows` queries. */
-static void attend_together(struct cuda_device *d, const struct attention_args *a, size_t heads, size_t rows)
+static void attention_rows(struct cuda_device *d, const struct attention_args *a, size_t heads, size_t rows)
 {
     if (a->h > MOST_WIDTH) {
         cuda_launch(d, CUDA_attention_wide_fwd, wide_blocks(a->B * a->T, a->H), 0, a);
@@ -94,9 +94,9 @@ void cuda_attention_fwd(void *ctx, const struct attention_args *a)
     if (a->B * a->T == 0 || a->H == 0)
         return;
     if (rows == 1 || r->B > 1)
-        attend_alone(ctx, a, heads);
+        attention_one_row(ctx, a, heads);
     if (rows > 1)
-        attend_together(ctx, a, heads, rows);
+        attention_rows(ctx, a, heads, rows);
 }
 
 /* Two numbers for each row of a head: attention_stats. */

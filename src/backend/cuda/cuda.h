@@ -23,7 +23,7 @@ enum cuda_file {
         CUDA_FILE_COUNT
 };
 
-enum { CUDA_SHARED_BYTES = 48 << 10 }; /* dynamic shared memory that any kernel may have */
+enum { CUDA_SHARED_BYTES = 48 << 10 }; /* shared memory that any kernel may have, static and dynamic */
 enum { CUDA_STATE_THREADS = 512 };     /* of a block that has a token's state, at most */
 enum { CUDA_STEP_ROWS = 64 };          /* ops->step_rows */
 enum { CUDA_WORKSPACE = 32 << 20 };    /* bytes for cuBLASLt */
@@ -105,8 +105,8 @@ void cuda_kernels_unload(struct cuda_device *device);
 /* Memory of an op until the next call: reserved for the sizes of the limits, else allocated now. NULL, which
  * check_error reports, if there is none. */
 void *cuda_op_memory(struct cuda_device *device, size_t bytes);
-/* Bytes of it that the gradients of attention need; attention of so many heads, each of a sequence with one
- * query, with up to `span` keys; and sums of squares. */
+/* Bytes of it that ops need: the gradients of attention; attention of so many heads, each of a sequence with
+ * one query and up to `span` keys; sums of squares. */
 size_t cuda_attention_bytes(size_t rows, size_t heads);
 size_t cuda_attention_part_bytes(size_t heads, size_t span, size_t h);
 size_t cuda_squares_bytes(size_t parts);

@@ -86,8 +86,6 @@ static ddl_status describe(struct cuda_device *d, size_t index, char *text, size
         result =
             driver->device_attribute(&multiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, d->device);
     if (!result)
-        result = driver->device_attribute(&clock, CU_DEVICE_ATTRIBUTE_CLOCK_RATE, d->device);
-    if (!result)
         result = driver->device_memory(&d->memory, d->device);
     char reason[128];
     if (result)
@@ -100,7 +98,8 @@ static ddl_status describe(struct cuda_device *d, size_t index, char *text, size
                              index, name, major, minor);
     d->multiprocessors = (unsigned)multiprocessors;
     d->capability = (unsigned)(10 * major + minor);
-    d->clock = 1e3 * (double)clock;
+    d->clock =
+        driver->device_attribute(&clock, CU_DEVICE_ATTRIBUTE_CLOCK_RATE, d->device) ? 0 : 1e3 * (double)clock;
     snprintf(text, size, "cuda:%zu (%s, %d.%d, %.1f GiB)", index, name, major, minor,
              (double)d->memory / (double)(1 << 30));
     return DDL_OK;
@@ -200,6 +199,11 @@ static ddl_status reserve(void *ctx, const struct ddl_limits *limits, struct ddl
             "backend cuda: value channels: expected at most %d, %d if even, %d if a multiple "
             "of 4, found %zu: use --backend cpu",
             CUDA_STATE_THREADS, 2 * CUDA_STATE_THREADS, 4 * CUDA_STATE_THREADS, limits->c);
+    if (limits->queries && cuda_parts(limits->T, CUDA_ATTENTION_PART) > CUDA_ATTENTION_PARTS)
+        return ddl_error_set(err, DDL_E_UNSUPPORTED,
+                             "backend cuda: tokens of a sequence in decoding: expected at most %d, found "
+                             "%zu: use --backend cpu",
+                             CUDA_ATTENTION_PARTS * CUDA_ATTENTION_PART, limits->T);
     if (!d->workspace)
         d->workspace = cuda_alloc(d, CUDA_WORKSPACE);
     if (!d->workspace)
@@ -243,11 +247,14 @@ static size_t memory_capacity(void *ctx)
 }
 
 /* Operations of a multiprocessor in a clock: dense products with sums in float32 (NVIDIA's papers on the
- * architectures; TF32 has half the rate of bfloat16). */
+ * architectures; TF32 has half the rate of bfloat16). Of 8.6 to 8.9 and 12.0 they are those of boards for
+ * workstations and servers; GeForce boards have half of them in bfloat16. */
 static const struct {
     unsigned capability; /* and later ones, up to the next row */
     double f32, bf16;
-} rates[] = { { 80, 128, 2048 }, { 86, 256, 512 }, { 90, 256, 4096 }, { 100, 256, 8192 }, { 120, 256, 512 } };
+} rates[] = {
+    { 80, 128, 2048 }, { 86, 256, 1024 }, { 90, 256, 4096 }, { 100, 256, 8192 }, { 120, 256, 1024 }
+};
 
 static double peak_rate(void *ctx, enum ddl_rate rate)
 {

@@ -384,8 +384,9 @@ static ddl_status unknown_model(const char *name, struct ddl_error *err)
         named[i].name = name_at(i);
     if (ddl_option_nearest(named, name))
         return ddl_option_unknown(named, NULL, "model", name, err);
-    used = ddl_config_list_names(ddl_config_preset_list, all, sizeof all);
-    used += (size_t)snprintf(all + used, sizeof all - used, "; delta models also with the suffixes ");
+    ddl_config_list_names(ddl_config_preset_list, all, sizeof all);
+    ddl_text_append(all, sizeof all, "", "; delta models also with the suffixes ");
+    used = strlen(all);
     ddl_config_list_names(ddl_config_control_list, all + used, sizeof all - used);
     return ddl_error_set(err, DDL_E_USAGE, "unknown model '%.80s' (there are: %s)", name, all);
 }

@@ -28,7 +28,8 @@ ddl_status ddl_workspace_create(ddl_workspace **out, const ddl_model *model,
                              "%zu sequences of %zu tokens requested; the model's context is %zu", batch,
                              tokens, k->block_size);
     if (options->train && ddl_model_precision(model) == DDL_PRECISION_INT8)
-        return ddl_error_set(err, DDL_E_USAGE, "eight-bit weights cannot be trained: train in f32 or bf16");
+        return ddl_error_set(err, DDL_E_USAGE,
+                             "eight-bit weights cannot be trained: train in f32, tf32 or bf16");
     if (options->train && options->ranks)
         return ddl_error_set(err, DDL_E_USAGE, "workspace: ranks: expected a workspace without train");
     ddl_status status = options->train ? precision_check_values(model, "to train, load", err) : DDL_OK;

@@ -270,10 +270,11 @@ static const double max_count = 9007199254740992.0; /* 2^53: exact in JSON every
                       "train only parameters whose names match one of these patterns, such as "              \
                       "transformer.h.3.*; comma-separated (empty: all)"))                                    \
     X(NOTED, TEXT_ROW(freeze, "LIST", "parameters that are not trained: patterns as in train_only"))         \
-    X(NOTED, { "dtype", DDL_OPTION_CHOICE, AT(precision), 0, 0, 0, ddl_training_precision_names, "NAME",     \
-               "operand type of matrix products (tf32: backend cuda alone); parameters, accumulators and "   \
-               "optimizer state are f32",                                                                    \
-               "precision", .others = dtype_others })                                                        \
+    X(NOTED,                                                                                                 \
+      { "dtype", DDL_OPTION_CHOICE, AT(precision), 0, 0, 0, ddl_training_precision_names, "NAME",            \
+        "operand type of matrix products (tf32: only with backend cuda); parameters, accumulators and "      \
+        "optimizer state are f32",                                                                           \
+        "precision", .others = dtype_others })                                                               \
     X(NOTED, { "recompute", DDL_OPTION_CHOICE, AT(recompute), 0, 0, 0, ddl_recompute_names, "NAME",          \
                "what the backward pass recomputes to save memory: elementwise results (elementwise, "        \
                "also accepted as cheap), nothing (none), or also attention and MLP (block)" })               \

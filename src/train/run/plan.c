@@ -193,10 +193,11 @@ ddl_status ddl_train_plan_on(const struct ddl_train_config *config, ddl_backend 
             4 * out->params_total - ddl_config_weight_bytes(&t.config, DDL_PRECISION_BF16, NULL);
     size_t fixed =
         out->bytes_params + out->bytes_grads + out->bytes_moments + out->bytes_exchange + out->bytes_other;
-    if (!ddl_size_add(fixed, out->bytes_workspace, &out->bytes_total))
-        return ddl_error_set(err, DDL_E_USAGE, "%zu sequences of %zu tokens do not fit the address space",
-                             t.batch, t.seq);
-    return DDL_OK;
+    if (ddl_size_add(fixed, out->bytes_workspace, &out->bytes_total))
+        return DDL_OK;
+    *out = (struct ddl_train_plan){ 0 };
+    return ddl_error_set(err, DDL_E_USAGE, "%zu sequences of %zu tokens do not fit the address space",
+                         t.batch, t.seq);
 }
 
 ddl_status ddl_train_plan(const struct ddl_train_config *config, struct ddl_train_plan *out,

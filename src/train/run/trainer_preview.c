@@ -154,7 +154,7 @@ ddl_status ddl_train_check_inputs(const struct ddl_train_config *config,
     if (!status)
         status = trainer_open_inputs(run, err);
     if (!status)
-        status = trainer_check_memory(run, "", err);
+        status = trainer_check_memory(run, "; --dry-run shows what needs it", err);
     trainer_close(run);
     free(run);
     return status;

@@ -28,7 +28,8 @@ INLINE size_t first_prefetch(const struct pass *p, size_t j)
 }
 
 /* Calls fn for all M rows of A, at most `block` at a time, and rows [lo, hi) of B of row_bytes bytes each.
- * Rows that are `apart`, not contiguous in memory, are keys of one head. */
+ * `apart`: rows are not contiguous (keys of one head): ROWS_AHEAD rows are prefetched, not
+ * PREFETCH_DISTANCE bytes. */
 INLINE void in_passes(size_t M, size_t block, size_t lo, size_t hi, size_t row_bytes, bool apart, pass_fn *fn,
                       const void *args)
 {

@@ -1,7 +1,7 @@
-/* Causal attention of sequences with one query, as in decoding, in float32 for operands in either format. A
- * block computes parts of a head's keys: a part's scores and their largest, the weights relative to it, their
- * sum and the sum of the weighted values. attention_join adds the parts in their order, so that a sequence
- * has the same bits in any batch and on any device. */
+/* Causal attention of sequences with one query, as in decoding (split-KV, flash decoding), in float32 for
+ * operands in either format. A block computes parts of a head's keys: a part's scores and their largest, the
+ * weights relative to it, their sum and the sum of the weighted values. attention_join adds the parts in
+ * their order, so that a sequence has the same bits in any batch and on any device. */
 #include "backend/cuda/kernels/columns.cuh"
 #include "backend/cuda/kernels/kernels.h"
 #include "backend/cuda/kernels/sequence.cuh"

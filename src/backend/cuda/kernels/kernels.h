@@ -147,12 +147,12 @@ struct cuda_attention {
 
 /* Of sequences with one query: the keys of a head are divided into parts of CUDA_ATTENTION_PART, the last
  * with the rest, whatever the device and the batch are. */
-enum { CUDA_ATTENTION_PART = 128 };
+enum { CUDA_ATTENTION_PART = 128, CUDA_ATTENTION_PARTS = 8192 /* at most */ };
 struct cuda_attention_parts {
     struct attention_args op;
     size_t parts; /* of the longest sequence */
-    size_t
-        blocks; /* of a head, at most `parts`: block number = (sequence * H + head) * blocks + first part */
+    /* Of a head, at most `parts`: block number = (sequence * H + head) * blocks + first part. */
+    size_t blocks;
     size_t stride;  /* numbers of a part: h, rounded up to a multiple of 4, and 4 */
     float *partial; /* (sequences, H, parts, stride) sums of weighted values; from number stride - 4 on the
                        largest score and the sum of the weights; not used if parts is 1 */
