@@ -249,7 +249,8 @@ static void changes_are_rejected(void **state)
 static void recipes(void **state)
 {
     (void)state;
-    static const char *const paths[] = { "recipes/e0/shakespeare.yaml", "recipes/e1/decomposition.yaml" };
+    static const char *const paths[] = { "recipes/e0/shakespeare.yaml", "recipes/e1/decomposition.yaml",
+                                         "recipes/paper/small.yaml" };
     for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
         struct ddl_sweep sweep;
         struct ddl_error err;
