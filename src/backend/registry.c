@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "base/plugin.h"
+#include "base/process.h"
 #include "ops/defaults.h"
 
 #include <stdio.h>
@@ -136,28 +137,13 @@ static ddl_status find(const struct ddl_ops **out, const char *name, const char 
 
 /* ---- devices ---- */
 
-/* The number of this process among those on its machine, as launchers put it into the environment; 0 without
- * one. A process may have the variables of several, if one runs under another: the first row counts. */
-static size_t local_rank(void)
-{
-    static const char *const variables[] = { "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID",
-                                             "MV2_COMM_WORLD_LOCAL_RANK",  "FLUX_TASK_LOCAL_ID",
-                                             "PALS_LOCAL_RANKID",          "SLURM_LOCALID" };
-    for (size_t i = 0; i < sizeof variables / sizeof *variables; i++) {
-        const char *text = getenv(variables[i]);
-        if (text && *text)
-            return (size_t)strtoull(text, NULL, 10);
-    }
-    return 0;
-}
-
 /* Where the name has no index, the processes on a machine take its devices in turn. A backend without a
  * device reports the reason when it is opened. */
 static ddl_status choose_device(size_t *device, const struct ddl_ops *ops, const struct choice *choice,
                                 struct ddl_error *err)
 {
     size_t n = ops->devices();
-    *device = choice->has_index ? choice->index : n ? local_rank() % n : 0;
+    *device = choice->has_index ? choice->index : n ? ddl_process_local_rank() % n : 0;
     if (n == 0 || *device < n)
         return DDL_OK;
     return n == 1 ? ddl_error_set(err, DDL_E_USAGE, "backend %s:%zu: the only device of %s is %s:0",

@@ -27,27 +27,32 @@ static bool is_variable(const char *entry, const char *const *names)
     return false;
 }
 
-/* Whether both entries are of the same variable. */
-static bool is_same_variable(const char *entry, const char *other)
+/* Whether an entry is of a variable that is set. */
+static bool is_set(const char *entry, const char *const *set)
 {
-    size_t n = strcspn(other, "=");
-    return strncmp(entry, other, n) == 0 && entry[n] == '=';
+    for (; set && *set; set++) {
+        size_t n = strcspn(*set, "=");
+        if (strncmp(entry, *set, n) == 0 && entry[n] == '=')
+            return true;
+    }
+    return false;
 }
 
 /* The environment of the child (malloc'ed; its entries are borrowed); NULL without memory. */
 static char **make_environment(const struct ddl_process_options *options)
 {
-    size_t n = 0, kept = 0;
+    size_t n = 0, more = 0, kept = 0;
     while (environ[n])
         n++;
-    char **out = malloc((n + 2) * sizeof *out);
+    while (options->set && options->set[more])
+        more++;
+    char **out = malloc((n + more + 1) * sizeof *out);
     for (size_t i = 0; out && i < n; i++) {
-        bool replaced = options->set && is_same_variable(environ[i], options->set);
-        if (!replaced && !is_variable(environ[i], options->unset))
+        if (!is_set(environ[i], options->set) && !is_variable(environ[i], options->unset))
             out[kept++] = environ[i];
     }
-    if (out && options->set)
-        out[kept++] = (char *)(uintptr_t)options->set; /* only read */
+    for (size_t i = 0; out && i < more; i++)
+        out[kept++] = (char *)(uintptr_t)options->set[i]; /* only read */
     if (out)
         out[kept] = NULL;
     return out;
@@ -181,4 +186,19 @@ size_t ddl_process_cores_of(size_t processes)
     size_t own = ddl_process_cores(), share = online_cores() / processes;
     share = share ? share : 1;
     return own < share ? own : share;
+}
+
+/* A process may have the variables of several launchers, if one runs under another: the first row counts. */
+size_t ddl_process_local_rank(void)
+{
+    static const char *const variables[] = { "DDL_LOCAL_RANK",     "OMPI_COMM_WORLD_LOCAL_RANK",
+                                             "MPI_LOCALRANKID",    "MV2_COMM_WORLD_LOCAL_RANK",
+                                             "FLUX_TASK_LOCAL_ID", "PALS_LOCAL_RANKID",
+                                             "SLURM_LOCALID" };
+    for (size_t i = 0; i < sizeof variables / sizeof *variables; i++) {
+        const char *text = getenv(variables[i]);
+        if (text && *text)
+            return (size_t)strtoull(text, NULL, 10);
+    }
+    return 0;
 }

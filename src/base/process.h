@@ -12,8 +12,8 @@ struct ddl_process_options {
     const char *const *argv; /* ended by NULL; argv[0] is a name only                                     */
     const char *output;      /* file that standard output and standard error are appended to              */
     const char *const
-        *unset;      /* names of environment variables that it does not inherit, ended by NULL; or NULL */
-    const char *set; /* a variable of its environment, "NAME=value"; or NULL */
+        *unset; /* names of environment variables that it does not inherit, ended by NULL; or NULL */
+    const char *const *set; /* variables of its environment, "NAME=value", ended by NULL; or NULL */
 };
 
 /* Starts the executable of the calling process. The child is in a process group of its own, so that Ctrl-C in
@@ -30,6 +30,10 @@ struct ddl_process_end {
 bool ddl_process_poll(long pid, struct ddl_process_end *end);
 /* Sends SIGTERM to the child. */
 void ddl_process_terminate(long pid);
+
+/* The number of this process among those on its machine: DDL_LOCAL_RANK, which a sweep sets for its runs, or
+ * what a launcher put into the environment; 0 without one. */
+size_t ddl_process_local_rank(void);
 
 /* Number of processors that the process may use. */
 size_t ddl_process_cores(void);

@@ -35,6 +35,7 @@ enum { EXIT_STOPPED = 3 }; /* of ddl train after a signal, with a checkpoint */
 struct job {
     struct ddl_sweep_run *run;
     long pid;
+    size_t place; /* below max_jobs, which no other job of this rank has: of the devices in turn */
 };
 /* What a rank reports in a turn. */
 struct turn {
@@ -117,14 +118,25 @@ static void remove_new_recipe(const struct ddl_sweep_run *run)
         (void)unlink(path); /* most runs have none */
 }
 
-static ddl_status start_process(struct runner *r, struct ddl_sweep_run *run, long *pid, struct ddl_error *err)
+static bool has_job(const struct runner *r, size_t place)
 {
-    char recipe[2048], log[2048], threads[32];
+    for (size_t i = 0; i < r->n_jobs; i++) {
+        if (r->jobs[i].place == place)
+            return true;
+    }
+    return false;
+}
+
+static ddl_status start_process(struct runner *r, struct job *job, struct ddl_error *err)
+{
+    struct ddl_sweep_run *run = job->run;
+    char recipe[2048], log[2048], threads[32], rank[48];
     const char *argv[8] = { "ddl", "train", recipe };
     size_t n = 3;
     bool again = run->state == DDL_SWEEP_STALE, started = !again && sweep_has_started(run);
-    const struct ddl_process_options options = { argv, log, r->max_jobs > 1 ? binding : NULL,
-                                                 "DDL_COMM=none" };
+    const char *const set[] = { "DDL_COMM=none", rank, NULL };
+    const struct ddl_process_options options = { argv, log, r->max_jobs > 1 ? binding : NULL, set };
+    snprintf(rank, sizeof rank, "DDL_LOCAL_RANK=%zu", ddl_process_local_rank() * r->max_jobs + job->place);
     if (!ddl_path_join(recipe, sizeof recipe, run->folder, again ? new_recipe : "recipe.yaml") ||
         !ddl_path_join(log, sizeof log, run->folder, "log.txt"))
         return ddl_error_set(err, DDL_E_USAGE, "%.200s: the path is too long", run->folder);
@@ -144,7 +156,7 @@ static ddl_status start_process(struct runner *r, struct ddl_sweep_run *run, lon
         argv[n++] = "--threads";
         argv[n++] = threads;
     }
-    return ddl_process_start(pid, &options, err);
+    return ddl_process_start(&job->pid, &options, err);
 }
 
 /* A run that cannot be started, or whose folder has another run. */
@@ -167,14 +179,16 @@ static void start_run(struct runner *r, struct ddl_sweep_run *run)
     }
     ddl_status status = sweep_read_run(r->sweep, run, &why);
     if (!status && is_open(r, run)) {
-        long pid = 0;
-        status = start_process(r, run, &pid, &why);
+        struct job job = { .run = run };
+        while (has_job(r, job.place))
+            job.place++;
+        status = start_process(r, &job, &why);
         if (!status) {
             snprintf(run->used, sizeof run->used, "%s", sweep_planned_value(r->sweep, run));
             *run->message = '\0';
             run->is_diverged = false;
             run->state = DDL_SWEEP_RUNNING;
-            r->jobs[r->n_jobs++] = (struct job){ run, pid };
+            r->jobs[r->n_jobs++] = job;
         }
     }
     if (status)

@@ -113,6 +113,22 @@ peak_rates() {
     ! grep -q mfu run_cpu/metrics.jsonl || fail "a share on the CPU"
 }
 
+# Two runs at a time are on two devices; the third has that of the run that ended first.
+sweep() {
+    cat >sweep.yaml <<-'END'
+	base: {backend: cuda, model: baseline, hidden_size: 16, num_hidden_layers: 1, num_attention_heads: 1, head_dim: 16,
+	  vocab_size: 270, block_size: 16, tokenizer: tokenizer.json, train_data: shards, val_every: 0, batch: 2, seq: 8, steps: 2,
+	  warmup: 1, threads: 1}
+	seeds: [0, 1, 2]
+	out: runs
+	END
+    rm -rf runs
+    CUDA_SIM_DEVICES=2 simulated "$ddl" sweep sweep.yaml --jobs 2 >out 2>&1 || { cat out; fail "sweep"; }
+    for seed in 0 1 2; do grep -o '"backend":"cuda:[01]' "runs/run_seed=$seed/metrics.jsonl"; done >devices
+    [ "$(head -n 2 devices | sort | tr -d '\n')" = '"backend":"cuda:0"backend":"cuda:1' ] && [ "$(wc -l <devices)" -eq 3 ] ||
+        { cat devices; fail "other devices"; }
+}
+
 # loss_of BACKEND FORMAT: of the model in run_cpu.
 loss_of() {
     simulated "$ddl" eval run_cpu --backend "$1" --dtype "$2" --text text.txt --seq 16 --max-tokens 32 --threads 1 --json >loss ||
@@ -181,6 +197,7 @@ check memory_bf16 memory --model ddl-tc --dtype bf16 --recompute block
 check too_little_memory too_little_memory
 check steps_allocate_nothing steps_allocate_nothing
 check peak_rates peak_rates
+check sweep sweep
 for format in f32 bf16 int8; do
     check "weights_$format" weights "$format"
 done
