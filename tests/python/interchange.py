@@ -103,12 +103,14 @@ def golden_models_agree():
 
 
 def exports_round_like_torch():
-    """ddl export in each dtype: rounds like torch, writes only the release's keys, preserves the model."""
+    """ddl export in f32, and every fourth case in each dtype: rounds like torch, writes only the release's keys, preserves
+    the model."""
     allowed = set(ddl_torch.RELEASE_KEYS) | set(ddl_torch.ALIASES)
     for i, case in enumerate(GOLDEN):
         tensors, _ = ddl_torch.read_tensors(case)
         original = ddl_torch.load(case)
-        for name, dtype in (("f32", torch.float32), ("bf16", torch.bfloat16), ("f16", torch.float16)):
+        dtypes = (("f32", torch.float32), ("bf16", torch.bfloat16), ("f16", torch.float16))
+        for name, dtype in dtypes if i % 4 == 0 else dtypes[:1]:
             out = fresh("exported")
             ddl("export", case, "--out", out, "--dtype", name, *(["--max-shard-size", "30KB"] if i % 3 == 0 else []))
             written, metadata = ddl_torch.read_tensors(out)
