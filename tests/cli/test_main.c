@@ -78,7 +78,8 @@ static void defaults(void **state)
     says("help train", 0, "peak learning rate (also --learning-rate, --max-lr) [default: 0.001]\n", "");
     says("help train", 0, "value channels c of the state [default: 1]\n", "");
     says("help generate", 0, "sampling temperature (0: greedy) [default: 1]\n", "");
-    says("help generate", 0, "format of the weights [default: f32]\n", "");
+    says("help generate", 0,
+         "format of the weights in products (tf32: only with backend cuda) [default: f32]\n", "");
     says("help bench decode", 0,
          "sequences decoded together (one sequence is timed first) (also --batch-size, --micro-batch-size) "
          "[default: 8]\n",
