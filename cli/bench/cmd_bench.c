@@ -4,6 +4,7 @@
 
 #include "ddl/bench.h"
 #include "ddl/file.h"
+#include "ddl/train.h"
 
 #include <errno.h>
 #include <stdbool.h>
@@ -119,10 +120,8 @@ static const struct ddl_option tokenizer_rows[] = {
     { 0 },
 };
 
-static const char *const comm_dtypes[] = { "f32", "bf16", NULL };
-_Static_assert(DDL_PRECISION_F32 == 0 && DDL_PRECISION_BF16 == 1, "comm_dtypes are in order");
 static const struct ddl_option comm_rows[] = {
-    DTYPE_ROW(comm_dtypes, "format in which a reduce-scatter sends its summands"),
+    DTYPE_ROW(ddl_comm_dtype_names, "format in which a reduce-scatter sends its summands"),
     SIZE_ROW("bytes", bytes, 4096, (size_t)1 << 32, "size of the largest array"),
     STEPS_ROW("repetitions"),
     WARMUP_ROW,

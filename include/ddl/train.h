@@ -33,6 +33,9 @@ enum ddl_overlap {
     DDL_OVERLAP_ON,   /* while it runs */
 };
 
+/* "f32", "bf16", NULL: choices of comm_dtype, with the numbers of enum ddl_precision. */
+DDL_API extern const char *const ddl_comm_dtype_names[];
+
 /* A run. Each key of a recipe is a field of the same name. A field whose comment says "auto" may be
  * DDL_OPTION_AUTO: it is then computed from the other fields by the rule of its row (ddl_train_options),
  * once, when the run starts. A resumed run keeps the values that the run started with. */

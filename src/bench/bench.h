@@ -35,7 +35,12 @@ ddl_status bench_check_steps(size_t steps, struct ddl_error *err);
 
 double bench_median(double *x, size_t n); /* sorts x */
 
-/* read.c: reads `bytes` bytes again and again, with sum_squares. */
+/* read.c: sum_squares as the op that reads memory. The n numbers of x are divided, because a GPU reads one
+ * part with few blocks; part (2 BENCH_READ_PARTS) and sum are backend memory. */
+enum { BENCH_READ_PARTS = 16 };
+struct sum_squares_args bench_read_args(ddl_backend *backend, size_t n, const float *x, int64_t *part,
+                                        double *sum);
+/* Reads `bytes` bytes of its own again and again. */
 struct bench_reader {
     ddl_backend *backend;
     struct sum_squares_args read;

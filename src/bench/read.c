@@ -5,7 +5,20 @@
 #include "base/clock.h"
 #include "ops/defaults.h"
 
-enum { PARTS = 16 };
+struct sum_squares_args bench_read_args(ddl_backend *backend, size_t n, const float *x, int64_t *part,
+                                        double *sum)
+{
+    enum { PARTS = BENCH_READ_PARTS };
+    int64_t parts[2][PARTS]; /* begin, size */
+    for (size_t i = 0; i < PARTS; i++) {
+        parts[0][i] = (int64_t)(n / PARTS * i);
+        parts[1][i] = (int64_t)(i + 1 < PARTS ? n / PARTS : n - n / PARTS * i);
+    }
+    backend->ops->upload(backend->ctx, part, parts, sizeof parts);
+    return (struct sum_squares_args){
+        .parts = { PARTS, n, n, part, part + PARTS }, .x = x, .sums = 1, .sum = sum
+    };
+}
 
 ddl_status bench_reader_open(struct bench_reader *r, ddl_backend *backend, size_t bytes,
                              struct ddl_error *err)
@@ -13,14 +26,13 @@ ddl_status bench_reader_open(struct bench_reader *r, ddl_backend *backend, size_
     const struct ddl_ops *ops = backend->ops;
     void *ctx = backend->ctx;
     const size_t n = bytes / sizeof(float);
-    int64_t parts[2][PARTS]; /* begin, size; a GPU reads one part with few blocks */
     *r = (struct bench_reader){ .backend = backend };
     ddl_status status = ddl_ops_require(backend, DDL_OP_LIST(DDL_OP_fill, DDL_OP_sum_squares),
                                         "reading memory (see --no-roofline)", err);
     if (status)
         return status;
     r->numbers = ops->alloc(ctx, n * sizeof *r->numbers);
-    r->part = ops->alloc(ctx, sizeof parts);
+    r->part = ops->alloc(ctx, 2 * BENCH_READ_PARTS * sizeof *r->part);
     r->sum = ops->alloc(ctx, sizeof *r->sum);
     if (!r->numbers || !r->part || !r->sum) {
         bench_reader_close(r);
@@ -30,14 +42,7 @@ ddl_status bench_reader_open(struct bench_reader *r, ddl_backend *backend, size_
                              bytes >> 20);
     }
     ops->fill(ctx, &(struct fill_args){ n, 0.5f, r->numbers });
-    for (size_t i = 0; i < PARTS; i++) {
-        parts[0][i] = (int64_t)(n / PARTS * i);
-        parts[1][i] = (int64_t)(i + 1 < PARTS ? n / PARTS : n - n / PARTS * i);
-    }
-    ops->upload(ctx, r->part, parts, sizeof parts);
-    r->read = (struct sum_squares_args){
-        .parts = { PARTS, n, n, r->part, r->part + PARTS }, .x = r->numbers, .sums = 1, .sum = r->sum
-    };
+    r->read = bench_read_args(backend, n, r->numbers, r->part, r->sum);
     return DDL_OK;
 }
 

@@ -88,9 +88,7 @@ static void measure(struct ddl_bench_roofline *out, struct job *job, void *a, vo
         .rows = ROWS, .width = n / ROWS, .src = a, .src_stride = n / ROWS, .dst = b, .dst_stride = n / ROWS
     };
     int64_t *part = (int64_t *)c + 1; /* after the sum */
-    ops->upload(ctx, part, (int64_t[]){ 0, (int64_t)n }, 2 * sizeof *part);
-    job->read =
-        (struct sum_squares_args){ .parts = { 1, n, n, part, part + 1 }, .x = a, .sums = 1, .sum = c };
+    job->read = bench_read_args(job->backend, n, a, part, c);
     out->copy = 2 * (double)n * sizeof(float) / best_of(job->backend, copy, job);
     out->read = (double)n * sizeof(float) / best_of(job->backend, read_once, job);
     ops->cast_bf16(ctx, &(struct cast_bf16_args){ LARGEST, c, a });

@@ -15,6 +15,10 @@ static const struct ddl_trial_sequence far[] = { { 4200, 1 }, { 0, 1 } };
 
 /* For sizes that are about other members. */
 #define ONE_OF_EACH .n = 1, .K = 1, .K_embed = 1, .iterations = 1, .steps = 1, .rank = 1, .states = 1
+/* For sizes that are about attention. */
+#define FEW_NUMBERS                                                                                          \
+    .d = 6, .c = 1, ONE_OF_EACH, .R = 8, .m = 3, .V = 5, .rows = 2, .tile = 3, .pad = 1,                     \
+    .kind = DDL_COMPRESS_CHANNEL
 
 const struct ddl_op_sizes *ddl_op_awkward_sizes(size_t i)
 {
@@ -188,48 +192,21 @@ const struct ddl_op_sizes *ddl_op_awkward_sizes(size_t i)
           SEQUENCES(single) },
         { .B = 1, /* heads of more than 128 numbers */
           .T = 34,
-          .d = 6,
-          .c = 1,
-          ONE_OF_EACH,
           .H = 2,
           .h = 202,
-          .R = 8,
-          .m = 3,
-          .V = 5,
-          .rows = 2,
-          .tile = 3,
-          .pad = 1,
-          .kind = DDL_COMPRESS_CHANNEL,
+          FEW_NUMBERS,
           SEQUENCES(prompts) },
         { .B = 1, /* of more than 1,024 */
           .T = 2,
-          .d = 6,
-          .c = 1,
-          ONE_OF_EACH,
           .H = 1,
           .h = 1030,
-          .R = 8,
-          .m = 3,
-          .V = 5,
-          .rows = 2,
-          .tile = 3,
-          .pad = 1,
-          .kind = DDL_COMPRESS_CHANNEL,
+          FEW_NUMBERS,
           SEQUENCES(single) },
         { .B = 1, /* more than 4,096 keys */
           .T = 2,
-          .d = 6,
-          .c = 1,
-          ONE_OF_EACH,
           .H = 1,
-          .h = 5,
-          .R = 8,
-          .m = 3,
-          .V = 5,
-          .rows = 2,
-          .tile = 3,
-          .pad = 1,
-          .kind = DDL_COMPRESS_CHANNEL,
+          .h = 10,
+          FEW_NUMBERS,
           SEQUENCES(far) },
         { .B = 1, /* products (mlp) of 197 x 45 x 401 */
           .T = 197,

@@ -15,7 +15,9 @@
 
 static const char *const order_names[] = { "random", "sequential", "aligned", NULL };
 
-static const char *const dtype_names[] = { [DDL_COMM_F32] = "f32", [DDL_COMM_BF16] = "bf16", NULL };
+_Static_assert((int)DDL_COMM_F32 == (int)DDL_PRECISION_F32 && (int)DDL_COMM_BF16 == (int)DDL_PRECISION_BF16,
+               "ddl_comm_dtype_names is in the order of both");
+const char *const ddl_comm_dtype_names[] = { [DDL_COMM_F32] = "f32", [DDL_COMM_BF16] = "bf16", NULL };
 
 static const char *const overlap_names[] = {
     [DDL_OVERLAP_AUTO] = "auto", [DDL_OVERLAP_OFF] = "false", [DDL_OVERLAP_ON] = "true", NULL
@@ -319,7 +321,7 @@ static const double max_count = 9007199254740992.0; /* 2^53: exact in JSON every
     X(NOTED,                                                                                                 \
       ROW(threads, DDL_OPTION_SIZE, 0, 4096, "threads (0: one per core, divided by the ranks on the host)",  \
           .aliases = DDL_THREADS_ALIASES))                                                                   \
-    X(NOTED, { "comm_dtype", DDL_OPTION_CHOICE, AT(comm_dtype), 0, 0, 0, dtype_names, "NAME",                \
+    X(NOTED, { "comm_dtype", DDL_OPTION_CHOICE, AT(comm_dtype), 0, 0, 0, ddl_comm_dtype_names, "NAME",       \
                "ranks: format of gradients in messages" })                                                   \
     X(NOTED, ROW(comm_bucket, DDL_OPTION_SIZE, 4096, 1073741824,                                             \
                  "ranks: bytes of gradients that are exchanged together"))                                   \

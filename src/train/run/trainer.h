@@ -113,9 +113,9 @@ void trainer_close(struct run *run); /* zeroed is allowed */
 
 /* ---- trainer_make.c ---- */
 
-/* DDL_E_MEMORY if the run needs more than there is; the message ends with `advice`. Checked before memory is
- * allocated: the system may grant more than it has and kill the process later. */
-ddl_status trainer_check_memory(struct run *run, const char *advice, struct ddl_error *err);
+/* DDL_E_MEMORY if the run needs more than there is; unless it is `dry`, the message names --dry-run. Checked
+ * before memory is allocated: the system may grant more than it has and kill the process later. */
+ddl_status trainer_check_memory(struct run *run, bool dry, struct ddl_error *err);
 /* The model, its optimizer and the buffers of a step. */
 ddl_status trainer_make(struct run *run, struct ddl_error *err);
 /* The exchange of gradients with the other ranks, all of which call it after trainer_make. */

@@ -76,7 +76,7 @@ static void name_options(struct run *run, size_t capacity, char *text, size_t si
         snprintf(text, size, "--recompute block --dtype bf16 --batch %zu", all.batch);
 }
 
-ddl_status trainer_check_memory(struct run *run, const char *advice, struct ddl_error *err)
+ddl_status trainer_check_memory(struct run *run, bool dry, struct ddl_error *err)
 {
     char options[96];
     struct ddl_train_plan *plan = &run->plan;
@@ -93,7 +93,7 @@ ddl_status trainer_check_memory(struct run *run, const char *advice, struct ddl_
         (double)plan->bytes_total / 0x1p30, ranks, run->config.backend, (double)plan->bytes_capacity / 0x1p30,
         run->backend->ops->host_memory ? "" : " free",
         *options ? "it fits with " : "it does not fit with any --batch, --dtype and --recompute", options,
-        advice);
+        dry ? "" : "; --dry-run shows what needs it");
 }
 
 /* Initial weights from init_from. Which model of a run they are from is noted in init_which, and so in the

@@ -515,7 +515,7 @@ static ddl_status make(struct run *run, struct ddl_error *err)
     run->config = ddl_train_resolved(&run->config);
     ddl_status status = ddl_train_check(&run->config, err);
     if (!status)
-        status = trainer_check_memory(run, "; --dry-run shows what needs it", err);
+        status = trainer_check_memory(run, false, err);
     if (!status)
         status = trainer_make(run, err);
     status = trainer_agree(run, status, err);

@@ -154,7 +154,7 @@ ddl_status ddl_train_check_inputs(const struct ddl_train_config *config,
     if (!status)
         status = trainer_open_inputs(run, err);
     if (!status)
-        status = trainer_check_memory(run, "; --dry-run shows what needs it", err);
+        status = trainer_check_memory(run, false, err);
     trainer_close(run);
     free(run);
     return status;
@@ -164,7 +164,7 @@ static ddl_status dry_run(struct run *run, struct ddl_train_preview *out, struct
 {
     ddl_status status = trainer_open_inputs(run, err);
     if (!status)
-        status = trainer_check_memory(run, "", err);
+        status = trainer_check_memory(run, true, err);
     if (status)
         return status;
     run->config = ddl_train_resolved(&run->config);
