@@ -13,13 +13,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* How far apart two choices may be in float32: what `ddl verify` allows (rebuilding the state leaves a tenth
- * of that). In bfloat16 a rebuilt number that lies near the middle between two roundings can fall to the
- * other side, and so can every later number that depends on it: the gradients of two choices have the errors
- * of two independent backward passes behind one forward pass. With E their distance from those in float32, to
- * which both passes contribute alike, each backward pass is E/sqrt(2) off, and the two are E apart. */
-static const double F32_LIMIT = 1e-4;
-
 static bool reverses_a_state(const struct ddl_config *config)
 {
     for (size_t l = 0; l < config->n_layers; l++) {
@@ -67,17 +60,25 @@ static double apart(const ddl_model *model, const float *found, const float *exp
     return worst;
 }
 
-/* The distance of gradients in bfloat16 from those in float32, which the model computes too. */
-static double error_of_bf16(ddl_model *model, const struct ddl_batch *batch, const float *rounded)
+/* How far apart the gradients of two ways to compute them may be. In float32: what `ddl verify` allows
+ * (rebuilding the state leaves a tenth of that). In bfloat16 a number that lies near the middle between two
+ * roundings can fall to the other side, and so can every later number that depends on it: the gradients have
+ * the errors of two independent backward passes behind one forward pass. With E their distance from those in
+ * float32, to which both passes contribute alike, each backward pass is E/sqrt(2) off, and the two are E
+ * apart. */
+static double limit_of(ddl_model *model, const struct ddl_batch *batch, const float *grads)
 {
+    static const double F32_LIMIT = 1e-4;
     struct ddl_error err;
     double loss;
+    if (ddl_model_precision(model) != DDL_PRECISION_BF16)
+        return F32_LIMIT;
     assert_ok(ddl_model_set_precision(model, DDL_PRECISION_F32, &err), err);
     float *exact = gradients_of(model, batch, DDL_RECOMPUTE_ELEMENTWISE, &loss);
     assert_ok(ddl_model_set_precision(model, DDL_PRECISION_BF16, &err), err);
-    double error = apart(model, rounded, exact);
+    double error = apart(model, grads, exact);
     free(exact);
-    return error;
+    return fmax(F32_LIMIT, error);
 }
 
 /* All choices on a model as it is: what is most apart from the default. */
@@ -93,9 +94,7 @@ static void compare_choices(const char *name, ddl_model *model, const struct ddl
             assert_memory_equal(grads[r], grads[0], ddl_model_size(model) * sizeof(float));
         worst = fmax(worst, apart(model, grads[r], grads[0]));
     }
-    double limit = F32_LIMIT;
-    if (ddl_model_precision(model) == DDL_PRECISION_BF16)
-        limit = fmax(limit, error_of_bf16(model, batch, grads[0]));
+    double limit = limit_of(model, batch, grads[0]);
     for (int r = 0; r < DDL_RECOMPUTES; r++)
         free(grads[r]);
     if (!(worst <= limit))
@@ -193,9 +192,7 @@ static void logits_come_in_blocks_of_the_backend(ddl_backend *backend)
         assert_int_equal(ws->tile, 0);
         ddl_workspace_free(ws);
         close_enough(loss[1], loss[0], 1e-6 * fabs(loss[0]), "loss");
-        double limit = F32_LIMIT, found = apart(model[0], grads[1], grads[0]);
-        if (precision == DDL_PRECISION_BF16)
-            limit = FLIPPED * error_of_bf16(model[0], &batch, grads[0]);
+        double limit = limit_of(model[0], &batch, grads[0]), found = apart(model[0], grads[1], grads[0]);
         if (!(found <= limit))
             fail_msg("%s, %s: gradients differ by %g, limit %g", ddl_backend_name(backend),
                      ddl_precision_names[precision], found, limit);
