@@ -41,12 +41,21 @@ static const size_t GAP_BYTES = 64;           /* between arrays, for AddressSani
 
 enum state { RUNNABLE, AT_BARRIER, AT_COLLECTIVE, ENDED };
 
-struct thread {
-    ucontext_t context; /* before its first switch */
-    void *jump[5];      /* after it: switching takes no system call */
-    bool fresh, idle;   /* not entered yet; at the end of run_thread's loop */
-    char *stack;
+/* What runs on a stack of its own: a thread, or the scheduler on that of the program. */
+struct fiber {
+    const void *stack;
+    size_t bytes;
     void *tsan, *asan;
+#ifdef __x86_64__
+    void *top; /* of the stack, while another fiber runs */
+#else
+    ucontext_t context;
+#endif
+};
+
+struct thread {
+    struct fiber fiber;
+    bool idle; /* at the end of run_thread's loop */
     dim3 index;
     site where;
     /* The collective operation that it waits for. */
@@ -77,10 +86,11 @@ static size_t stack_count;
 static const emulator_launch *launch;
 static const kernel *running;
 static dim3 block, size, grid;
-static void *scheduler_jump[5];
-static void *scheduler_tsan, *scheduler_asan;
-static const void *scheduler_stack;
-static size_t scheduler_stack_bytes;
+static fiber scheduler, *previous; /* previous: what ran before the running fiber */
+/* The threads [first, end) of the group that runs, of which those in order[next, count) come next. */
+static struct {
+    unsigned first, end, next, count, order[MAX_THREADS];
+} group;
 static uint64_t random_state;
 static char failure[512];
 static char *shared_memory;
@@ -152,38 +162,127 @@ static void set_state(unsigned i, enum state state)
     states[i] = state;
 }
 
-/* Switches from the running fiber to the scheduler, until it is scheduled again. */
+static uint64_t random_below(uint64_t limit)
+{
+    random_state = random_state * 6364136223846793005u + 1442695040888963407u;
+    return (random_state >> 32) * limit >> 32;
+}
+
+template <class T> static void shuffle_order(T *list, size_t count)
+{
+    for (size_t i = count; i > 1; i--)
+        std::swap(list[i - 1], list[random_below(i)]);
+}
+
+#ifdef __x86_64__
+/* Keeps the registers that a call preserves, and the top of the stack in *from; goes on at the top `to` of
+ * another stack. */
+extern "C" void emulator_switch(void **from, void *to) __attribute__((visibility("hidden")));
+asm(R"(
+    .pushsection .text
+    .type emulator_switch, @function
+emulator_switch:
+    push %rbp
+    push %rbx
+    push %r12
+    push %r13
+    push %r14
+    push %r15
+    mov %rsp, (%rdi)
+    mov %rsi, %rsp
+    pop %r15
+    pop %r14
+    pop %r13
+    pop %r12
+    pop %rbx
+    pop %rbp
+    pop %rcx
+    jmp *%rcx
+    .size emulator_switch, .-emulator_switch
+    .popsection
+)");
+
+/* Makes a fiber call start() when it is switched to. */
+static void prepare(fiber *f, void (*start)())
+{
+    const uintptr_t end = reinterpret_cast<uintptr_t>(f->stack) + f->bytes;
+    void **top = reinterpret_cast<void **>(end / 16 * 16) - 8;
+    memset(top, 0, 8 * sizeof *top);
+    top[6] = reinterpret_cast<void *>(start);
+    f->top = top;
+}
+
+static void switch_stack(fiber *from, fiber *to)
+{
+    emulator_switch(&from->top, to->top);
+}
+#else
+static void prepare(fiber *f, void (*start)())
+{
+    getcontext(&f->context);
+    f->context.uc_stack.ss_sp = const_cast<void *>(f->stack);
+    f->context.uc_stack.ss_size = f->bytes;
+    f->context.uc_link = nullptr;
+    makecontext(&f->context, start, 0);
+}
+
+static void switch_stack(fiber *from, fiber *to)
+{
+    swapcontext(&from->context, &to->context);
+}
+#endif
+
+/* Called by a fiber that has been switched to. */
+static void switched(void *asan)
+{
+    const void *stack;
+    size_t bytes;
+    if (!__sanitizer_finish_switch_fiber)
+        return;
+    __sanitizer_finish_switch_fiber(asan, &stack, &bytes);
+    if (previous == &scheduler)
+        scheduler.stack = stack, scheduler.bytes = bytes;
+}
+
+/* Switches from a fiber to another one, until it is switched to again. */
+static void switch_fiber(fiber *from, fiber *to, bool ends)
+{
+    previous = from;
+    from->asan = nullptr;
+    if (__sanitizer_start_switch_fiber)
+        __sanitizer_start_switch_fiber(ends ? nullptr : &from->asan, to->stack, to->bytes);
+    if (__tsan_switch_to_fiber)
+        __tsan_switch_to_fiber(to->tsan, 1);
+    switch_stack(from, to);
+    switched(from->asan);
+}
+
+/* Chooses the group's next thread that can go on: in turn, in a new order each time. False if none can. */
+static bool choose_next()
+{
+    for (;;) {
+        while (group.next < group.count) {
+            current = group.order[group.next++];
+            if (states[current] == RUNNABLE)
+                return true;
+        }
+        group.next = group.count = 0;
+        for (unsigned i = group.first; i < group.end; i++)
+            if (states[i] == RUNNABLE)
+                group.order[group.count++] = i;
+        if (group.count == 0)
+            return false;
+        shuffle_order(group.order, group.count);
+    }
+}
+
+/* Lets the next thread of the group run, or the scheduler if none can or the launch has failed. */
 static void yield()
 {
     thread *t = &threads[current];
-    t->asan = nullptr;
-    if (__sanitizer_start_switch_fiber)
-        __sanitizer_start_switch_fiber(states[current] == ENDED ? nullptr : &t->asan, scheduler_stack,
-                                       scheduler_stack_bytes);
-    if (__tsan_switch_to_fiber)
-        __tsan_switch_to_fiber(scheduler_tsan, 1);
-    if (__builtin_setjmp(t->jump) == 0)
-        __builtin_longjmp(scheduler_jump, 1);
-    if (__sanitizer_finish_switch_fiber)
-        __sanitizer_finish_switch_fiber(threads[current].asan, nullptr, nullptr);
-}
-
-static void resume(unsigned i)
-{
-    thread *t = &threads[i];
-    current = i;
-    if (__sanitizer_start_switch_fiber)
-        __sanitizer_start_switch_fiber(&scheduler_asan, t->stack, STACK_BYTES);
-    if (__tsan_switch_to_fiber)
-        __tsan_switch_to_fiber(t->tsan, 1);
-    if (__builtin_setjmp(scheduler_jump) == 0) {
-        if (!t->fresh)
-            __builtin_longjmp(t->jump, 1);
-        t->fresh = false;
-        setcontext(&t->context);
-    }
-    if (__sanitizer_finish_switch_fiber)
-        __sanitizer_finish_switch_fiber(scheduler_asan, nullptr, nullptr);
+    const bool ends = states[current] == ENDED;
+    fiber *to = failure[0] == 0 && choose_next() ? &threads[current].fiber : &scheduler;
+    switch_fiber(&t->fiber, to, ends);
 }
 
 void fault(site where, const char *format, ...)
@@ -202,8 +301,7 @@ void fault(site where, const char *format, ...)
 /* What a fiber runs: a thread of each block. */
 static void run_thread()
 {
-    if (__sanitizer_finish_switch_fiber)
-        __sanitizer_finish_switch_fiber(nullptr, &scheduler_stack, &scheduler_stack_bytes);
+    switched(nullptr);
     for (;;) {
         acquire(&start_tag);
         running->body(launch->arguments);
@@ -435,10 +533,12 @@ static void map_stacks()
     stacks = map(n * (GUARD_BYTES + STACK_BYTES));
     stack_count = n;
     for (unsigned i = 0; i < n; i++) {
-        threads[i].stack = stacks + i * (GUARD_BYTES + STACK_BYTES) + GUARD_BYTES;
+        char *guard = stacks + i * (GUARD_BYTES + STACK_BYTES);
+        threads[i].fiber.stack = guard + GUARD_BYTES;
+        threads[i].fiber.bytes = STACK_BYTES - i % COLORS * COLOR_BYTES;
         threads[i].idle = false;
         if (!__tsan_create_fiber)
-            mprotect(threads[i].stack - GUARD_BYTES, GUARD_BYTES, PROT_NONE);
+            mprotect(guard, GUARD_BYTES, PROT_NONE);
     }
 }
 
@@ -467,18 +567,6 @@ static void make_memory()
     array_count = 0;
 }
 
-static uint64_t random_below(uint64_t limit)
-{
-    random_state = random_state * 6364136223846793005u + 1442695040888963407u;
-    return (random_state >> 33) % limit;
-}
-
-template <class T> static void shuffle_order(std::vector<T> &list)
-{
-    for (size_t i = list.size(); i > 1; i--)
-        std::swap(list[i - 1], list[random_below(i)]);
-}
-
 /* What keeps the threads of a block from going on: how many wait where. */
 static std::string describe_deadlock()
 {
@@ -502,7 +590,8 @@ static bool pass_barrier()
 {
     for (unsigned i = 0; i < n; i++)
         if (states[i] != AT_BARRIER || threads[i].where.line != threads[0].where.line ||
-            strcmp(threads[i].where.file, threads[0].where.file) != 0)
+            (threads[i].where.file != threads[0].where.file &&
+             strcmp(threads[i].where.file, threads[0].where.file) != 0))
             return false;
     for (unsigned i = 0; i < n; i++)
         set_state(i, RUNNABLE);
@@ -513,15 +602,11 @@ static void start_thread(unsigned i)
 {
     thread *t = &threads[i];
     if (!t->idle || __tsan_create_fiber) {
-        getcontext(&t->context);
-        t->context.uc_stack.ss_sp = t->stack;
-        t->context.uc_stack.ss_size = STACK_BYTES - i % COLORS * COLOR_BYTES;
-        t->context.uc_link = nullptr;
-        makecontext(&t->context, run_thread, 0);
-        poison(t->stack, STACK_BYTES, false); /* of a fiber that was abandoned */
+        poison(static_cast<const char *>(t->fiber.stack), STACK_BYTES,
+               false); /* of a fiber that was abandoned */
+        prepare(&t->fiber, run_thread);
         if (__tsan_create_fiber)
-            t->tsan = __tsan_create_fiber(0);
-        t->fresh = true;
+            t->fiber.tsan = __tsan_create_fiber(0);
     }
     t->idle = false;
     set_state(i, RUNNABLE);
@@ -530,26 +615,16 @@ static void start_thread(unsigned i)
     t->groups = 0;
 }
 
-/* Runs the threads from `first` up to `end` in turn, in a new order each time, until none of them can go on.
- * Whether any did. */
+/* Runs the threads [first, end) until none of them can go on. Whether any did. */
 static bool run_group(unsigned first, unsigned end)
 {
-    static std::vector<unsigned> order;
-    for (bool any = false;; any = true) {
-        order.clear();
-        for (unsigned i = first; i < end; i++)
-            if (states[i] == RUNNABLE)
-                order.push_back(i);
-        if (order.empty())
-            return any;
-        shuffle_order(order);
-        for (size_t i = 0; i < order.size(); i++) {
-            if (states[order[i]] == RUNNABLE)
-                resume(order[i]);
-            if (failure[0] != 0)
-                return true;
-        }
-    }
+    group.first = first;
+    group.end = end;
+    group.next = group.count = 0;
+    if (!choose_next())
+        return false;
+    switch_fiber(&scheduler, &threads[current].fiber, false);
+    return true;
 }
 
 static bool all_ended()
@@ -567,7 +642,7 @@ static void run_threads(unsigned width)
         groups.push_back(first);
     while (failure[0] == 0 && !all_ended()) {
         bool any = false;
-        shuffle_order(groups);
+        shuffle_order(groups.data(), groups.size());
         for (size_t i = 0; i < groups.size() && failure[0] == 0; i++)
             any = run_group(groups[i], std::min(groups[i] + width, n)) || any;
         if (!any && !pass_barrier())
@@ -588,11 +663,11 @@ static void run_block()
         emulator_block_ended();
     for (unsigned i = 0; i < n && __tsan_destroy_fiber; i++) {
         if (states[i] != ENDED || failure[0] != 0) { /* the end of the launch comes after what it did, too */
-            __tsan_switch_to_fiber(threads[i].tsan, 1);
+            __tsan_switch_to_fiber(threads[i].fiber.tsan, 1);
             release(&end_tag);
-            __tsan_switch_to_fiber(scheduler_tsan, 1);
+            __tsan_switch_to_fiber(scheduler.tsan, 1);
         }
-        __tsan_destroy_fiber(threads[i].tsan);
+        __tsan_destroy_fiber(threads[i].fiber.tsan);
     }
 }
 
@@ -642,11 +717,11 @@ bool emulator_run(const struct emulator_launch *l, char *message, size_t bytes)
         return false;
     }
     if (__tsan_get_current_fiber)
-        scheduler_tsan = __tsan_get_current_fiber();
+        scheduler.tsan = __tsan_get_current_fiber();
     std::vector<uint64_t> blocks(static_cast<uint64_t>(grid.x) * grid.y * grid.z);
     for (size_t i = 0; i < blocks.size(); i++)
         blocks[i] = i;
-    shuffle_order(blocks);
+    shuffle_order(blocks.data(), blocks.size());
     for (size_t i = 0; i < blocks.size() && failure[0] == 0; i++) {
         block = dim3(static_cast<unsigned>(blocks[i] % grid.x),
                      static_cast<unsigned>(blocks[i] / grid.x % grid.y),
