@@ -51,7 +51,7 @@ static ddl_status fill_numbers(struct ddl_trial *t, const struct ddl_trial_plan 
     if (!status) {
         memset(raw, UNTOUCHED, bytes);
         if (o->access != DDL_WRITE && n) {
-            trial_draw(t, plan, o, numbers, n);
+            trial_draw(t, plan, which, numbers, n);
             scatter(o, numbers, n, raw);
         }
         t->backend->ops->upload(t->backend->ctx, t->block[which], raw, bytes);

@@ -34,6 +34,9 @@ struct ddl_trial_plan {
      * place, in directions that depend on this number. */
     unsigned nudge;
     enum ddl_element nudged;
+    /* NULL, or as many as there are operands: random numbers that a trial drew, for the next one with the
+     * same plan but for `nudge` and `shared`. Begin as NULL; the caller frees them (ddl_mem_free). */
+    float **drawn;
 };
 
 /* Size of part i of n in the lists of parts (struct ddl_parts) of trials. */
@@ -82,6 +85,7 @@ struct ddl_trial_reference {
     struct ddl_trial_plan plan;
     struct ddl_trial expected;
     double *spread[DDL_MOST_OPERANDS]; /* mean squares of what moved operands changed, a number; or NULL */
+    float *drawn[DDL_MOST_OPERANDS];   /* those of the plan */
 };
 /* The caller frees it after an error too. */
 ddl_status ddl_trial_expect(struct ddl_trial_reference *reference, const struct ddl_backend *ref,

@@ -294,7 +294,8 @@ ddl_status ddl_trial_expect(struct ddl_trial_reference *reference, const struct 
                             const struct ddl_trial_plan *plan, struct ddl_error *err)
 {
     *reference = (struct ddl_trial_reference){ .plan = *plan };
-    ddl_status status = ddl_trial_make(&reference->expected, ref, plan, err);
+    reference->plan.drawn = reference->drawn;
+    ddl_status status = ddl_trial_make(&reference->expected, ref, &reference->plan, err);
     if (status)
         return status;
     ddl_trial_call(&reference->expected);
@@ -308,8 +309,10 @@ ddl_status ddl_trial_expect(struct ddl_trial_reference *reference, const struct 
 void ddl_trial_reference_free(struct ddl_trial_reference *reference)
 {
     ddl_trial_free(&reference->expected);
-    for (size_t i = 0; i < DDL_MOST_OPERANDS; i++)
+    for (size_t i = 0; i < DDL_MOST_OPERANDS; i++) {
         ddl_mem_free(reference->spread[i]);
+        ddl_mem_free(reference->drawn[i]);
+    }
 }
 
 static ddl_status check(struct compared *c, struct ddl_error *err)

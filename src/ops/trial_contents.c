@@ -1,5 +1,6 @@
 /* Contents of the operands of trials. */
 #include "base/bf16.h"
+#include "base/mem.h"
 #include "base/rng.h"
 #include "ops/trial_internal.h"
 
@@ -11,10 +12,8 @@
  * variance of 1. */
 static float bell_shaped(uint64_t bits)
 {
-    double sum = 0;
-    for (unsigned i = 0; i < 4; i++, bits >>= 16)
-        sum += (double)(bits & 0xffff) / 65536;
-    return (float)((sum - 2) * 1.7320508075688772);
+    const uint64_t sum = (bits & 0xffff) + (bits >> 16 & 0xffff) + (bits >> 32 & 0xffff) + (bits >> 48);
+    return (float)(((double)sum / 65536 - 2) * 1.7320508075688772);
 }
 
 static float random_float(enum ddl_contents values, uint64_t key, uint64_t i)
@@ -145,13 +144,37 @@ static int32_t random_index(const struct ddl_operand *o, uint64_t key, uint64_t 
     return (int32_t)(i % o->width * share + ddl_rng_below(key, i, share));
 }
 
-void trial_draw(const struct ddl_trial *t, const struct ddl_trial_plan *plan, const struct ddl_operand *o,
-                void *to, size_t n)
+static uint64_t key_of(const struct ddl_operand *o)
 {
-    bool moved = plan->nudge && plan->nudged == o->element, changes = trial_lists(plan->changed, o->name);
     bool angles = o->values == DDL_COSINE || o->values == DDL_SINE;
-    uint64_t key = ddl_rng_key(0, angles ? "angles" : o->name);
+    return ddl_rng_key(0, angles ? "angles" : o->name);
+}
+
+/* Operand `which` before the plan changes it, kept with the plan for the next call; NULL: it keeps none, or
+ * there is no memory. */
+static const float *kept_numbers(const struct ddl_trial_plan *plan, const struct ddl_operand *o, size_t which,
+                                 size_t n)
+{
+    if (!plan->drawn || trial_is_integer(o))
+        return NULL;
+    if (plan->drawn[which])
+        return plan->drawn[which];
+    const uint64_t key = key_of(o);
+    float *numbers = plan->drawn[which] = ddl_mem_alloc(n * sizeof *numbers);
+    for (size_t i = 0; numbers && i < n; i++)
+        numbers[i] = random_float(o->values, key, i);
+    return numbers;
+}
+
+void trial_draw(const struct ddl_trial *t, const struct ddl_trial_plan *plan, size_t which, void *to,
+                size_t n)
+{
+    const struct ddl_operand *o = &t->use.operand[which];
+    const float *kept = kept_numbers(plan, o, which, n);
+    bool moved = plan->nudge && plan->nudged == o->element, changes = trial_lists(plan->changed, o->name);
+    const uint64_t key = key_of(o);
     for (size_t i = 0; i < n; i++) {
+        float x = kept ? kept[i] : trial_is_integer(o) ? 0 : random_float(o->values, key, i);
         if (o->element == DDL_ELEMENT_I32)
             ((int32_t *)to)[i] = o->values >= DDL_INDEX && o->values <= DDL_DISTINCT
                                      ? random_index(o, key, i)
@@ -159,9 +182,8 @@ void trial_draw(const struct ddl_trial *t, const struct ddl_trial_plan *plan, co
         else if (o->element == DDL_ELEMENT_I64)
             ((int64_t *)to)[i] = part_element(o, i);
         else if (o->element == DDL_ELEMENT_F64)
-            ((double *)to)[i] = (double)random_float(o->values, key, i);
+            ((double *)to)[i] = (double)x;
         else {
-            float x = random_float(o->values, key, i);
             x = changes ? changed(plan->change, x, i) : x;
             if (o->element == DDL_ELEMENT_F32)
                 ((float *)to)[i] = x;

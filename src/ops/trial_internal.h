@@ -8,9 +8,9 @@
 bool trial_lists(const char *list, const char *name);
 /* The ragged batch among the arguments; NULL if there is none. */
 const struct ddl_ragged *trial_ragged(const struct ddl_trial *t);
-/* n random numbers of an operand, contiguous. */
-void trial_draw(const struct ddl_trial *t, const struct ddl_trial_plan *plan, const struct ddl_operand *o,
-                void *to, size_t n);
+/* n random numbers of operand `which`, contiguous. */
+void trial_draw(const struct ddl_trial *t, const struct ddl_trial_plan *plan, size_t which, void *to,
+                size_t n);
 
 ddl_status trial_out_of_memory(const struct ddl_trial *t, struct ddl_error *err);
 bool trial_is_integer(const struct ddl_operand *o);
