@@ -7,10 +7,13 @@ list(FILTER DDL_DOT_SOURCES INCLUDE REGEX "/(int8|skinny|table)[.]c$")
 set(DDL_KERNEL_OBJECTS "")
 
 # With sanitizers GCC takes twice as long for -O2 as for -O1, and several times as long for -O3.
-set(ddl_kernel_level -O3)
 if(DDL_SANITIZE)
-  set(ddl_kernel_level -O1)
+  set(level -O1)
+else()
+  set(level -O3)
 endif()
+set(DDL_KERNEL_LEVEL ${level} CACHE STRING "Optimization of the kernels; less for a build that must only be right")
+mark_as_advanced(DDL_KERNEL_LEVEL)
 
 # ddl_kernels(ISA OTHER [compiler option...]): OTHER is the set of the kernels without dot products: ISA itself, or one that
 # is compiled too and has all instructions but those for dot products.
@@ -23,7 +26,7 @@ function(ddl_kernels isa other)
   ddl_target(ddl_kernels_${isa})
   target_compile_definitions(ddl_kernels_${isa} PRIVATE DDL_ISA=${isa} DDL_OTHER_ISA=${other})
   # Sums may be reordered for vectors and multiply-adds fused; infinities, NaNs and signed zeros keep their meaning.
-  target_compile_options(ddl_kernels_${isa} PRIVATE ${ddl_kernel_level} -fopenmp-simd -fno-trapping-math -ffp-contract=fast ${ARGN})
+  target_compile_options(ddl_kernels_${isa} PRIVATE ${DDL_KERNEL_LEVEL} -fopenmp-simd -fno-trapping-math -ffp-contract=fast ${ARGN})
   if(DDL_SANITIZE MATCHES "address" AND CMAKE_C_COMPILER_ID STREQUAL "GNU")
     # GCC's stand-in stack frames for this check are aligned to 32 bytes, where it stores vectors that need 64
     # (seen with 14.2: a crash in any AVX-512 function that puts a vector into memory).
