@@ -18,11 +18,6 @@ ddl_status trial_out_of_memory(const struct ddl_trial *t, struct ddl_error *err)
 
 /* ---- placing ---- */
 
-bool trial_is_integer(const struct ddl_operand *o)
-{
-    return o->element == DDL_ELEMENT_I32 || o->element == DDL_ELEMENT_I64;
-}
-
 /* Writes the operand's rows into a block that is `raw` (GUARD bytes, the operand, GUARD bytes). */
 static void scatter(const struct ddl_operand *o, const unsigned char *numbers, size_t n, unsigned char *raw)
 {

@@ -144,6 +144,11 @@ static int32_t random_index(const struct ddl_operand *o, uint64_t key, uint64_t 
     return (int32_t)(i % o->width * share + ddl_rng_below(key, i, share));
 }
 
+bool trial_is_integer(const struct ddl_operand *o)
+{
+    return o->element == DDL_ELEMENT_I32 || o->element == DDL_ELEMENT_I64;
+}
+
 static uint64_t key_of(const struct ddl_operand *o)
 {
     bool angles = o->values == DDL_COSINE || o->values == DDL_SINE;

@@ -8,12 +8,12 @@
 bool trial_lists(const char *list, const char *name);
 /* The ragged batch among the arguments; NULL if there is none. */
 const struct ddl_ragged *trial_ragged(const struct ddl_trial *t);
+bool trial_is_integer(const struct ddl_operand *o);
 /* n random numbers of operand `which`, contiguous. */
 void trial_draw(const struct ddl_trial *t, const struct ddl_trial_plan *plan, size_t which, void *to,
                 size_t n);
 
 ddl_status trial_out_of_memory(const struct ddl_trial *t, struct ddl_error *err);
-bool trial_is_integer(const struct ddl_operand *o);
 size_t trial_count(const struct ddl_operand *o); /* its numbers, without gaps */
 /* The block of operand i on the host, guards included; NULL: no memory. Free with ddl_mem_free. */
 unsigned char *trial_fetch(const struct ddl_trial *t, size_t i);
