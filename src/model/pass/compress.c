@@ -12,30 +12,40 @@ size_t compress_taps(const struct ddl_config *config)
     return config->compress == DDL_COMPRESS_TOKEN ? ddl_config_state_kernel(config) : 1;
 }
 
-static void fold_weights(const struct pass *p, const struct compressor_params *params)
+static const struct compressor_params *params_of(const struct pass *p, size_t layer)
 {
+    return layer < p->config->n_layers ? &p->m->params.layer[layer].compress : &p->m->params.model.readout;
+}
+
+/* The folded weights of a layer. Those of the layers next to it are elsewhere, so that a backend can fold
+ * them before it has read these. */
+static float *fold_weights(const struct pass *p, size_t layer)
+{
+    const struct compressor_params *params = params_of(p, layer);
+    float *e = p->ws->e[layer % 2];
     p->ops->fold_fwd(p->ctx, &(struct fold_args){ .kind = p->config->compress,
                                                   .d = p->config->d_model,
                                                   .c = p->config->channels,
                                                   .K = ddl_config_state_kernel(p->config),
                                                   .w = param_value(p, params->weight),
                                                   .r = param_value(p, params->read),
-                                                  .e = p->ws->e });
+                                                  .e = e });
+    return e;
 }
 
-const float *compress_fwd(const struct pass *p, const struct stream *stream,
-                          const struct compressor_params *params, struct history *history, float *x_in)
+const float *compress_fwd(const struct pass *p, const struct stream *stream, size_t layer,
+                          struct history *history, float *x_in)
 {
     if (stream->channels == 1)
         return stream->X;
-    fold_weights(p, params);
+    const float *e = fold_weights(p, layer);
     p->ops->compress_fwd(p->ctx, &(struct compress_args){ .B = p->B,
                                                           .T = p->T,
                                                           .d = p->config->d_model,
                                                           .c = stream->channels,
                                                           .taps = compress_taps(p->config),
                                                           .X = stream->X,
-                                                          .e = p->ws->e,
+                                                          .e = e,
                                                           .x_in = x_in,
                                                           .ragged = p->ragged,
                                                           .history = history ? history->rows : NULL });
@@ -45,19 +55,20 @@ const float *compress_fwd(const struct pass *p, const struct stream *stream,
     return x_in;
 }
 
-void compress_bwd(const struct pass *p, const struct stream *stream, const struct compressor_params *params)
+void compress_bwd(const struct pass *p, const struct stream *stream, size_t layer)
 {
     const struct ddl_workspace *ws = p->ws;
+    const struct compressor_params *params = params_of(p, layer);
     if (stream->channels == 1)
         return;
-    fold_weights(p, params);
+    const float *e = fold_weights(p, layer);
     p->ops->compress_bwd(p->ctx, &(struct compress_grad_args){ .B = p->B,
                                                                .T = p->T,
                                                                .d = p->config->d_model,
                                                                .c = stream->channels,
                                                                .taps = compress_taps(p->config),
                                                                .X = stream->X,
-                                                               .e = ws->e,
+                                                               .e = e,
                                                                .dx_in = ws->dx_in,
                                                                .dX = stream->dX,
                                                                .de = ws->de });

@@ -304,7 +304,8 @@ void workspace_place(struct ddl_workspace *ws, struct ddl_arena *arena, const st
     ws->ctx = layout_rows(l, true, d);
     ws->rstd = layout_rows(l, true, 1);
     ws->v0 = layout_factor(l, ddl_config_mixes_values(k, 1), k->n_heads * k->head_dim);
-    ws->e = layout_floats(l, c > 1, compress_taps(k), d * c);
+    for (size_t i = 0; i < 2; i++)
+        ws->e[i] = layout_floats(l, c > 1, compress_taps(k), d * c);
     ws->logits = layout_floats(l, true, ws->logit_numbers, 1);
     ws->losses = layout_rows(l, true, 1);
     ws->loss_sum = ddl_arena_take(arena, 1, sizeof *ws->loss_sum);

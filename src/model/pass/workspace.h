@@ -60,7 +60,7 @@ struct ddl_workspace {
     float *ctx, *rstd;         /* (N, d), (N) its norm, likewise */
     uint16_t *ctx16, *x_in16;  /* (N, d) each in bfloat16; x_in16 NULL where no rule multiplies x_in */
     struct activation v0;      /* (N, H h) values of layer 0; NULL unless others are mixed with them */
-    float *e;                  /* (taps, d c) folded compressor */
+    float *e[2];               /* (taps, d c) folded compressors of even and odd layers */
     float *logits;             /* (logit_rows, V) or (N, tile) */
     float *losses;             /* (N)            */
     double *loss_sum;          /* (1) their sum  */

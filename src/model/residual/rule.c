@@ -5,13 +5,12 @@
 
 const float *read_stream_fwd(const struct sublayer *s, struct history *history)
 {
-    const struct compressor_params *params = &s->p->m->params.layer[s->layer].compress;
-    return compress_fwd(s->p, s->stream, params, history, s->acts->x_in);
+    return compress_fwd(s->p, s->stream, s->layer, history, s->acts->x_in);
 }
 
 void read_stream_bwd(const struct sublayer *s)
 {
-    compress_bwd(s->p, s->stream, &s->p->m->params.layer[s->layer].compress);
+    compress_bwd(s->p, s->stream, s->layer);
 }
 
 void add_scaled_fwd(const struct sublayer *s, size_t w, const float *lambda)

@@ -58,14 +58,13 @@ static void embed_channels_bwd(const struct pass *p, const struct stream *stream
 
 static const float *readout_channels_fwd(const struct pass *p, const struct stream *stream)
 {
-    return compress_fwd(p, stream, &p->m->params.model.readout, p->cache ? &p->cache->readout : NULL,
-                        p->ws->x_in);
+    return compress_fwd(p, stream, p->config->n_layers, p->cache ? &p->cache->readout : NULL, p->ws->x_in);
 }
 
 static void readout_channels_bwd(const struct pass *p, struct stream *stream)
 {
     p->ops->zero(p->ctx, stream->dX, p->N * p->config->d_model * stream->channels * sizeof(float));
-    compress_bwd(p, stream, &p->m->params.model.readout);
+    compress_bwd(p, stream, p->config->n_layers);
 }
 
 const struct state_form state_channels = {
