@@ -18,12 +18,21 @@ struct block {
 };
 enum { BLOCK_HEADER = 4096 };
 
+/* An operand that one of the ops before this one has read or written. */
+struct held {
+    const void *at;
+    int access;
+};
+enum { HELD = 64 };
+
 struct bench_planned {
     ddl_backend backend;
     struct ddl_ops ops;
     ddl_backend *real; /* for the size of 8-bit matrices */
     struct ddl_bench_device device;
     struct ddl_bench_share share[DDL_OP_COUNT + 1]; /* by op; the last is zero */
+    struct held held[HELD];                         /* what the ops of a fused kernel have in registers */
+    size_t n_held;
 };
 
 static void *reserve_space(void *ctx, size_t bytes)
@@ -74,27 +83,87 @@ static ddl_event download_zeros_async(void *ctx, void *host, const void *src, si
     return 0;
 }
 
-static void count(struct bench_planned *p, size_t row, double flops, double bytes)
+/* An op that a fused kernel computes has less traffic than alone, and no launch if it is not the first. */
+static void count(struct bench_planned *p, size_t row, double flops, double bytes, double fused_bytes,
+                  unsigned launches)
 {
     struct ddl_bench_share *share = &p->share[row];
     share->calls++;
     share->flops += flops;
     share->bytes += bytes;
-    share->seconds +=
-        p->device.seconds_per_call + fmax(flops / p->device.flops_per_s, bytes / p->device.bytes_per_s);
+    share->seconds += launches * p->device.seconds_per_call +
+                      fmax(flops / p->device.flops_per_s, fused_bytes / p->device.bytes_per_s);
 }
 
 static void count_zero(void *ctx, void *dst, size_t bytes)
 {
     (void)dst;
-    count(ctx, DDL_OP_COUNT, 0, (double)bytes);
+    count(ctx, DDL_OP_COUNT, 0, (double)bytes, (double)bytes, 1);
+}
+
+/* ---- fused kernels ---- */
+
+/* Whether a kernel that updates a state computes this op too (src/backend/cuda/fuse.c): the first of a run,
+ * or one that continues it. A compressor over tokens is not among them, nor are other than 1, 2 or 4
+ * channels.
+ */
+static bool is_fused(enum ddl_op op, const void *args, bool first)
+{
+    const struct ddl_delta_args *fwd = args;
+    const struct ddl_delta_grad_args *bwd = args;
+    const struct compress_args *read = args;
+    const struct compress_grad_args *read_bwd = args;
+    switch (op) {
+    case DDL_OP_delta_fwd:
+        return fwd->c == 1 || fwd->c == 2 || fwd->c == 4;
+    case DDL_OP_delta_bwd:
+        return bwd->X_next && (bwd->c == 1 || bwd->c == 2 || bwd->c == 4);
+    case DDL_OP_compress_fwd:
+        return !first && read->taps == 1 && (read->c == 2 || read->c == 4);
+    case DDL_OP_compress_bwd:
+        return read_bwd->taps == 1 && (read_bwd->c == 2 || read_bwd->c == 4);
+    case DDL_OP_rmsnorm_fwd:
+    case DDL_OP_fold_fwd:
+    case DDL_OP_fold_bwd:
+        return !first;
+    default:
+        return false;
+    }
+}
+
+/* The part of the operand's accesses that the kernel has not made yet: of what it has read or written it
+ * reads nothing, and what is written several times is written once. */
+static int new_access(struct bench_planned *p, const void *at, int access)
+{
+    for (size_t i = 0; i < p->n_held; i++) {
+        struct held *h = &p->held[i];
+        if (h->at == at) {
+            const int added = access & DDL_WRITE & ~h->access;
+            h->access |= access;
+            return added;
+        }
+    }
+    if (p->n_held < HELD)
+        p->held[p->n_held++] = (struct held){ at, access };
+    return access;
 }
 
 static void count_op(struct bench_planned *p, enum ddl_op op, const void *args)
 {
     struct ddl_op_use use;
+    const bool first = p->n_held == 0, fused = is_fused(op, args, first);
     ddl_op_describe(op, args, &use);
-    count(p, (size_t)op, use.flops, ddl_op_traffic(&use, args, &p->backend));
+    const double bytes = ddl_op_traffic(&use, args, &p->backend);
+    if (!fused)
+        p->n_held = 0;
+    for (size_t i = 0; fused && i < use.n; i++) {
+        struct ddl_operand *o = &use.operand[i];
+        if (ddl_operand_get(o, args))
+            o->access = (enum ddl_access)new_access(p, ddl_operand_get(o, args), (int)o->access);
+    }
+    /* Weights are folded, and their gradients unfolded, by kernels of their own. */
+    const bool joins = fused && !first && op != DDL_OP_fold_fwd && op != DDL_OP_fold_bwd;
+    count(p, (size_t)op, use.flops, bytes, ddl_op_traffic(&use, args, &p->backend), !joins);
 }
 
 #define COUNT(name, args)                                                                                    \
@@ -219,6 +288,7 @@ ddl_backend *bench_planned_backend(struct bench_planned *p)
 void bench_planned_reset(struct bench_planned *p)
 {
     memset(p->share, 0, sizeof p->share);
+    p->n_held = 0;
 }
 
 double bench_planned_report(const struct bench_planned *p, struct ddl_bench_report *report)

@@ -18,7 +18,7 @@
  * itself), CUDA_SIM_FAIL_CAPTURE, CUDA_SIM_FAIL_INSTANTIATE and CUDA_SIM_FAIL_GRAPH (number of the capture,
  * of the instantiation, and of the launch of a graph, that fails, from 1), CUDA_SIM_REPORT (a file: the most
  * bytes that were allocated at a time, and the numbers of allocations, of graphs that were instantiated, of
- * their launches, and of the nodes of the largest).
+ * their launches, and of the nodes of the largest; a line "kernel NAME LAUNCHES" for each kernel).
  */
 #include "driver.h"
 #include "emulator.h"
@@ -99,8 +99,9 @@ static std::map<std::string, std::unique_ptr<CUfunc_st>> functions;
 static CUresult sticky; /* an error of the device: every later call reports it */
 static uint64_t random_state, launches;
 static size_t captures, instantiated, graph_launches, most_nodes;
-static std::set<CUgraphExec> graphs; /* executable ones */
-static std::string executing;        /* for messages */
+static std::set<CUgraphExec> graphs;           /* executable ones */
+static std::string executing;                  /* for messages */
+static std::map<std::string, size_t> launched; /* kernels, and how often */
 
 static size_t setting(const char *name, size_t otherwise)
 {
@@ -486,6 +487,8 @@ static void report(CUdevice device)
         return;
     fprintf(file, "bytes %zu allocations %zu graphs %zu launches %zu nodes %zu\n", peak[device], allocations,
             instantiated, graph_launches, most_nodes);
+    for (const auto &kernel : launched)
+        fprintf(file, "kernel %s %zu\n", kernel.first.c_str(), kernel.second);
     fclose(file);
 }
 
@@ -833,6 +836,7 @@ DRIVER CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned gr
         };
         char message[512];
         executing = "kernel " + function->name;
+        launched[function->name]++;
         if (++launches == setting("CUDA_SIM_FAIL", 0))
             return static_cast<CUresult>(CUDA_ERROR_LAUNCH_FAILED);
         if (emulator_run(&launch, message, sizeof message))

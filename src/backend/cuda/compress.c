@@ -49,6 +49,21 @@ void cuda_compress_fwd(void *ctx, const struct compress_args *a)
         cuda_launch(d, CUDA_compress_fwd, cuda_blocks(d, tiles * cuda_parts(a->d, THREADS), 1), 0, a);
 }
 
+size_t cuda_compress_across(size_t numbers)
+{
+    return cuda_parts(numbers, COLUMNS);
+}
+
+/* Blocks of rows for the gradient of the folded weights. With one tap as many as a kernel has at a time that
+ * holds the states in registers (read_delta_bwd): it divides the rows alike. */
+static size_t rows_blocks(const struct cuda_device *d, size_t N, size_t taps, size_t dc)
+{
+    if (taps > 1)
+        return cuda_row_blocks(d, N, cuda_compress_across(dc), taps * dc);
+    size_t blocks = cuda_row_blocks(d, N, 1, dc), resident = CUDA_STATE_BLOCKS * (size_t)d->multiprocessors;
+    return blocks < resident ? blocks : resident;
+}
+
 void cuda_compress_bwd(void *ctx, const struct compress_grad_args *a)
 {
     struct cuda_device *d = ctx;
@@ -56,8 +71,8 @@ void cuda_compress_bwd(void *ctx, const struct compress_grad_args *a)
     cuda_zero(d, a->de, count * sizeof *a->de);
     if (N == 0)
         return;
-    size_t rows = cuda_row_blocks(d, N, cuda_parts(dc, COLUMNS), count);
-    cuda_launch(d, CUDA_compress_bwd, rows * cuda_parts(dc, COLUMNS), 0,
+    size_t rows = rows_blocks(d, N, a->taps, dc);
+    cuda_launch(d, CUDA_compress_bwd, rows * cuda_compress_across(dc), 0,
                 &(struct cuda_compress_grad){ *a, d->scratch });
     cuda_add_part(d, rows, count, 0, count, a->de);
 }

@@ -25,6 +25,7 @@ enum cuda_file {
 
 enum { CUDA_SHARED_BYTES = 48 << 10 }; /* shared memory that any kernel may have, static and dynamic */
 enum { CUDA_STATE_THREADS = 512 };     /* of a block that has a token's state, at most */
+enum { CUDA_STATE_BLOCKS = 2 };        /* of a multiprocessor that hold states and gradients */
 enum { CUDA_STEP_ROWS = 64 };          /* ops->step_rows */
 enum { CUDA_WORKSPACE = 32 << 20 };    /* bytes for cuBLASLt */
 enum { CUDA_EVENTS = 64 };             /* the newest; older ones are complete when the oldest of these is */
@@ -84,9 +85,16 @@ enum { CUDA_HAS_GRAPHS = false };
 
 /* Submits a command to the device's stream. */
 typedef void cuda_execute(struct cuda_device *device, const void *command);
+/* A command in a list; what execute() is called with follows. */
+struct cuda_command {
+    cuda_execute *execute;
+    size_t bytes; /* with this struct */
+};
 /* While commands are recorded: memory for one with so many bytes, which are 0, that execute() gets when the
  * command is submitted. NULL: the caller submits it. */
 void *cuda_record_command(struct cuda_device *device, cuda_execute *execute, size_t bytes);
+/* Records a command again. */
+void cuda_repeat_command(struct cuda_device *device, const struct cuda_command *command);
 /* Submits what is recorded. */
 void cuda_submit(struct cuda_device *device);
 /* ops->begin_graph and end_graph. */
@@ -95,7 +103,16 @@ void cuda_end_graph(void *ctx);
 ddl_status cuda_graphs_open(struct cuda_device *device, struct ddl_error *err);
 void cuda_graphs_close(struct cuda_device *device);
 
+/* fuse.c: records a kernel that replaces the first of n commands, with what it does not replace among them.
+ * Returns how many commands that were; 0: no kernel does. */
+size_t cuda_fuse(struct cuda_device *device, const struct cuda_command *const *commands, size_t n);
+
 /* launch.c */
+
+/* What a command launches: the arguments if it is this kernel, else NULL. */
+const void *cuda_launched(const struct cuda_command *command, enum cuda_kernel kernel);
+/* The blocks of a command that launches a kernel. */
+size_t cuda_launched_blocks(const struct cuda_command *command);
 
 /* Loads the modules and finds the kernels. After a failure, which is stored in *result, returns the failed
  * call; unload too. */
@@ -136,6 +153,15 @@ void cuda_add_part(struct cuda_device *device, size_t blocks, size_t stride, siz
 /* As cuda_add_columns, of partial sums elsewhere. */
 void cuda_add_blocks(struct cuda_device *device, size_t blocks, size_t width, const float *partial, float *y);
 
+/* delta.c: the launch of a kernel that has a token's state. */
+struct cuda_state_launch {
+    size_t threads, shared; /* bytes of shared memory */
+    bool held, staged;      /* whether the state is in registers, the direction in shared memory */
+};
+struct cuda_state_launch cuda_state_launch(size_t d, size_t c);
+/* compress.c: blocks of columns of compress_bwd. */
+size_t cuda_compress_across(size_t numbers);
+
 /* group.c */
 extern const struct ddl_group_ops cuda_group;
 
@@ -155,6 +181,8 @@ ddl_event cuda_download_async(void *ctx, void *host, const void *src, size_t byt
 void cuda_upload(void *ctx, void *dst, const void *host, size_t bytes);
 void cuda_download(void *ctx, void *host, const void *src, size_t bytes);
 void cuda_zero(void *ctx, void *dst, size_t bytes);
+/* What a command zeroes; NULL if it is another one. */
+const void *cuda_zeroed(const struct cuda_command *command);
 ddl_event cuda_record(void *ctx);
 /* The driver's event that is complete no sooner than `event`, which is not 0. */
 CUevent cuda_event_of(const struct cuda_device *device, ddl_event event);

@@ -1,8 +1,8 @@
 /* CUDA graphs. Between begin_graph and end_graph the commands of ops are recorded in a list, which is
  * submitted as a whole: a list that equals an earlier one, byte by byte, by launching the graph of that one,
  * without another call of the driver. A list is captured into a graph when it comes for the second time; the
- * first time, and where graphs fail, its commands are executed one by one. The bits of the results are the
- * same.
+ * first time, and where graphs fail, its commands are executed one by one. Before that, fuse.c replaces some
+ * by kernels that do the work of several. The bits of the results are the same.
  *
  * A call whose order with the commands matters, such as a transfer, submits those recorded before it. */
 #include "backend/cuda/cuda.h"
@@ -14,12 +14,6 @@ enum { GRAPHS = 64 };    /* graphs at a time; the one that was not used for long
 enum { SEEN = 64 };      /* lists that came once and are remembered */
 enum { FEWEST = 8 };     /* commands of a list for which a graph pays */
 enum { ALIGNMENT = 16 }; /* of a command */
-
-/* A command in a list; what execute() is called with follows. */
-struct command {
-    cuda_execute *execute;
-    size_t bytes; /* with this struct */
-};
 
 struct list {
     unsigned char *commands;
@@ -34,8 +28,10 @@ struct graph {
 };
 
 struct cuda_graphs {
-    bool is_off; /* a graph could not be made */
-    struct list list;
+    bool is_off;                      /* a graph could not be made */
+    struct list list, recorded;       /* recorded: as it was before commands were fused */
+    const struct cuda_command **each; /* of the recorded list */
+    size_t most;                      /* commands for which `each` has place */
     struct graph graph[GRAPHS];
     uint64_t launches;
     uint64_t seen[SEEN]; /* hashes, in a ring */
@@ -64,24 +60,68 @@ void *cuda_record_command(struct cuda_device *d, cuda_execute *execute, size_t b
     if (!d->is_recording)
         return NULL;
     struct list *list = &d->graphs->list;
-    bytes = (sizeof(struct command) + bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    bytes = (sizeof(struct cuda_command) + bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     if (!enlarge(list, bytes)) {
         cuda_submit(d); /* in order */
         return NULL;
     }
-    struct command *command = (struct command *)(void *)(list->commands + list->bytes);
+    struct cuda_command *command = (struct cuda_command *)(void *)(list->commands + list->bytes);
     memset(command, 0, bytes); /* lists are compared as bytes */
-    *command = (struct command){ execute, bytes };
+    *command = (struct cuda_command){ execute, bytes };
     list->bytes += bytes;
     list->n++;
     return command + 1;
+}
+
+void cuda_repeat_command(struct cuda_device *d, const struct cuda_command *command)
+{
+    const size_t bytes = command->bytes - sizeof *command;
+    void *again = cuda_record_command(d, command->execute, bytes);
+    memcpy(again, command + 1, bytes);
+}
+
+/* Lists the commands of g->recorded in g->each, and makes place in g->list for as many and those of fused
+ * kernels. False: no memory. */
+static bool prepare_to_fuse(struct cuda_graphs *g)
+{
+    const struct list *recorded = &g->recorded;
+    if (g->most < recorded->n) {
+        const struct cuda_command **each = realloc(g->each, recorded->n * sizeof *each);
+        if (!each)
+            return false;
+        g->each = each;
+        g->most = recorded->n;
+    }
+    for (size_t at = 0, i = 0; at < recorded->bytes; at += g->each[i++]->bytes)
+        g->each[i] = (const void *)(recorded->commands + at);
+    return enlarge(&g->list, 2 * recorded->bytes);
+}
+
+/* Replaces commands of the list by kernels that do the work of several. */
+static void fuse(struct cuda_device *d)
+{
+    struct cuda_graphs *g = d->graphs;
+    struct list recorded = g->list;
+    g->list = g->recorded;
+    g->recorded = recorded;
+    g->list.bytes = g->list.n = 0;
+    if (!prepare_to_fuse(g)) {
+        g->recorded = g->list;
+        g->list = recorded;
+        return;
+    }
+    for (size_t i = 0, n = 1; i < recorded.n; i += n ? n : 1) {
+        n = cuda_fuse(d, g->each + i, recorded.n - i);
+        if (n == 0)
+            cuda_repeat_command(d, g->each[i]);
+    }
 }
 
 static void execute(struct cuda_device *d)
 {
     const struct list *list = &d->graphs->list;
     for (size_t at = 0; at < list->bytes;) {
-        const struct command *command = (const struct command *)(const void *)(list->commands + at);
+        const struct cuda_command *command = (const void *)(list->commands + at);
         command->execute(d, command + 1);
         at += command->bytes;
     }
@@ -196,6 +236,7 @@ void cuda_submit(struct cuda_device *d)
     struct cuda_graphs *g = d->graphs;
     if (!g || g->list.bytes == 0)
         return;
+    fuse(d);
     struct graph *graph = graph_of(d);
     if (graph) {
         graph->used = ++g->launches;
@@ -233,5 +274,7 @@ void cuda_graphs_close(struct cuda_device *d)
         return;
     drop_all(d);
     free(d->graphs->list.commands);
+    free(d->graphs->recorded.commands);
+    free(d->graphs->each);
     free(d->graphs);
 }

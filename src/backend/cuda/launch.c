@@ -78,6 +78,17 @@ static void launch_recorded(struct cuda_device *d, const void *command)
     launch(d, l, l + 1);
 }
 
+const void *cuda_launched(const struct cuda_command *command, enum cuda_kernel kernel)
+{
+    const struct launch *l = (const void *)(command + 1);
+    return command->execute == launch_recorded && l->kernel == kernel ? l + 1 : NULL;
+}
+
+size_t cuda_launched_blocks(const struct cuda_command *command)
+{
+    return ((const struct launch *)(const void *)(command + 1))->blocks;
+}
+
 void cuda_launch_threads(struct cuda_device *d, enum cuda_kernel kernel, size_t blocks, size_t threads,
                          size_t shared, const void *arguments)
 {

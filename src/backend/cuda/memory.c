@@ -147,6 +147,11 @@ static void zero(struct cuda_device *d, const void *command)
     cuda_note(d, cuda_enter(d)->fill_bytes(address(z->dst), 0, z->bytes, d->stream), "cuMemsetD8Async");
 }
 
+const void *cuda_zeroed(const struct cuda_command *command)
+{
+    return command->execute == zero ? ((const struct zeroing *)(const void *)(command + 1))->dst : NULL;
+}
+
 void cuda_zero(void *ctx, void *dst, size_t bytes)
 {
     const struct zeroing now = { dst, bytes };

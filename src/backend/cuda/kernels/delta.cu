@@ -1,5 +1,6 @@
 /* The delta rule. A block has a token at a time: its state is read once and written once, for any number of
  * steps, unless it is too long for the registers. */
+#include "backend/cuda/kernels/norm.cuh"
 #include "backend/cuda/kernels/state.cuh"
 
 /* Shared memory of the block. */
@@ -89,17 +90,124 @@ __device__ inline void add_correction(const state_shape &s, state_numbers<HELD> 
         body<false>(a, state_shape(a.op.d, a.op.c), shared);                                                 \
     }
 
-template <bool HELD>
-__device__ inline void forward(const struct cuda_delta &a, const state_shape &s, float *shared)
+/* What a kernel does before and after the update of a row's state: nothing. */
+struct nothing_else {
+    size_t first, end, step; /* rows of the block */
+
+    __device__ explicit nothing_else(size_t N) : first(blockIdx.x), end(N), step(gridDim.x) {}
+    template <class State> __device__ void before(const state_shape &, size_t, const State &, State &) {}
+    template <class State> __device__ void after(const state_shape &, size_t, const State &) {}
+};
+
+/* Reads the state after its update. */
+struct reading {
+    size_t first, end, step;
+    const struct cuda_reading &a;
+    float *row, *sums; /* shared: (d), (threads / 32) */
+
+    __device__ reading(size_t N, const struct cuda_reading &a, float *shared, const state_shape &s)
+        : first(blockIdx.x), end(N), step(gridDim.x), a(a),
+          row(shared + (8 * blockDim.x + blockDim.x / 32 + 2 * s.c + s.d + 3) / 4 * 4),
+          sums(row + (s.d + 3) / 4 * 4)
+    {
+    }
+    template <class State> __device__ void before(const state_shape &, size_t, const State &, State &) {}
+    template <class State> __device__ void after(const state_shape &s, size_t n, const State &X) const
+    {
+        EACH_CHUNK(m, true, s)
+        {
+            if (s.has(m))
+                compress(s, m, X.get(m));
+        }
+        __syncthreads();
+        const bool fast = s.d % 4 == 0 && aligned16(a.norm.w, a.norm.y) && aligned8(a.norm.y16, a.norm.x16);
+        const norm_row r = { a.norm, row, n * s.d, fast };
+        float squares = 0;
+        for (unsigned i = 4 * threadIdx.x; threadIdx.x < NORM_THREADS && i < s.d; i += 4 * NORM_THREADS)
+            squares += dot4(r.x(i), r.x(i));
+        const float rstd = r.rstd(block_sum(squares, sums));
+        for (unsigned i = 4 * threadIdx.x; i < s.d; i += 4 * blockDim.x) {
+            if (a.e)
+                store_row4(a.x_in + n * s.d, i, s.d, s.d % 4 == 0 && aligned16(a.x_in), r.x(i));
+            r.finish(i, r.x(i), rstd);
+        }
+        if (a.norm.rstd && threadIdx.x == 0)
+            a.norm.rstd[n] = rstd;
+    }
+
+  private:
+    /* x_in of the features of chunk m, whose numbers are x, to shared memory. */
+    __device__ void compress(const state_shape &s, unsigned m, float4 x) const
+    {
+        const unsigned i = m * s.features + s.feature;
+        if (!a.e) {
+            store_row4(row, i, s.d, false, x);
+            return;
+        }
+        const float4 e = s.load(a.e, m, s.fast(a.e));
+        float sum = 0;
+        sum += e.x * x.x;
+        sum += e.y * x.y;
+        if (s.c == 2) {
+            row[i] = sum;
+            sum = 0;
+        }
+        sum += e.z * x.z;
+        sum += e.w * x.w;
+        if (s.c == 4)
+            row[i] = sum;
+        else if (i + 1 < s.d)
+            row[i + 1] = sum;
+    }
+};
+
+/* Adds what reading the state after the update contributes to its gradient, and reads the state before it. */
+struct between_readings {
+    size_t first, end, step;
+    const struct cuda_read_delta_grad &a;
+    const reading read;
+    float4 de[STATE_FOURS];
+
+    __device__ between_readings(const struct cuda_read_delta_grad &a, float *shared, const state_shape &s)
+        : first(blockIdx.x * a.op.N / gridDim.x), end((blockIdx.x + 1) * a.op.N / gridDim.x), step(1), a(a),
+          read(a.op.N, a.read, shared, s)
+    {
+#pragma unroll
+        for (unsigned m = 0; m < STATE_FOURS; m++)
+            de[m] = splat4(0);
+    }
+    template <class State> __device__ void before(const state_shape &s, size_t n, const State &X, State &G)
+    {
+        const bool fast = s.fast(a.e);
+        EACH_CHUNK(m, true, s)
+        {
+            const float4 each = s.of_features(a.dx_in + n * s.d, m);
+            de[m] = fma4(each, X.get(m), de[m]);
+            G.put(m, fma4(s.load(a.e, m, fast), each, G.get(m)));
+        }
+    }
+    template <class State> __device__ void after(const state_shape &s, size_t n, const State &X) const
+    {
+        if (a.reads_again)
+            read.after(s, n, X);
+    }
+    __device__ void finish(const state_shape &s) const
+    {
+        EACH_CHUNK(m, true, s) s.store(a.partial + blockIdx.x * s.numbers, m, false, de[m]);
+    }
+};
+
+template <bool HELD, class Around>
+__device__ inline void forward(const struct ddl_delta_args &op, bool staged, const state_shape &s,
+                               float *shared, Around &around)
 {
-    const struct ddl_delta_args &op = a.op;
     const workspace w(shared, s.c);
     const size_t R = op.steps ? op.steps : 1;
     const bool fast = s.fast(op.X, op.X_out), fast_q = s.d % 4 == 0 && aligned16(op.q);
-    for (size_t n = blockIdx.x; n < op.N; n += gridDim.x) {
+    for (size_t n = around.first; n < around.end; n += around.step) {
         state_numbers<HELD> X(s, op.X + n * s.numbers, op.X_out + n * s.numbers, fast);
         for (size_t r = n * R; r < (n + 1) * R; r++) {
-            const direction k = direction_of(op.q + r * s.d, s.d, op.eps, op.form, a.staged, fast_q, w);
+            const direction k = direction_of(op.q + r * s.d, s.d, op.eps, op.form, staged, fast_q, w);
             float4 sum = make_float4(0, 0, 0, 0);
             EACH_CHUNK(m, HELD, s) sum = fma4(X.get(m), s.of_features(k.q, m), sum);
             store4(w.parts, 4 * threadIdx.x, sum);
@@ -112,10 +220,26 @@ __device__ inline void forward(const struct cuda_delta &a, const state_shape &s,
             add_correction(s, X, k, op.beta[r], 1, corrections(op.update, op.beta[r], v, p));
         }
         X.finish();
+        around.after(s, n, X);
     }
 }
 
-STATE_KERNELS(delta_fwd, forward, struct cuda_delta)
+template <bool HELD>
+__device__ inline void forward_alone(const struct cuda_delta &a, const state_shape &s, float *shared)
+{
+    nothing_else around(a.op.N);
+    forward<HELD>(a.op, a.staged, s, shared, around);
+}
+
+STATE_KERNELS(delta_fwd, forward_alone, struct cuda_delta)
+
+KERNEL(delta_fwd_read, 256, struct cuda_delta_read)
+{
+    DYNAMIC_SHARED(float, shared);
+    const state_shape s(a.op.d, a.op.c);
+    reading around(a.op.N, a.read, shared, s);
+    forward<true>(a.op, true, s, shared, around);
+}
 
 template <bool HELD>
 __device__ inline void inverse(const struct cuda_delta_inverse &a, const state_shape &s, float *shared)
@@ -177,20 +301,21 @@ __device__ inline float direction_grad(int form, float eps, float beta, directio
     return k.norm == 0 ? dk / eps : dk * k.inv - q * k.inv * t.along / k.norm;
 }
 
-template <bool HELD>
-__device__ inline void backward(const struct cuda_delta_grad &a, const state_shape &s, float *shared)
+template <bool HELD, class Around>
+__device__ inline void backward(const struct ddl_delta_grad_args &op, bool staged, const state_shape &s,
+                                float *shared, Around &around)
 {
-    const struct ddl_delta_grad_args &op = a.op;
     const workspace w(shared, s.c);
     const size_t R = op.steps ? op.steps : 1, kinds = op.readout ? 1 : 2;
     const bool fast = s.fast(op.X_next ? op.X_next : op.X, op.G, op.dX),
                fast_q = s.d % 4 == 0 && aligned16(op.q);
-    for (size_t n = blockIdx.x; n < op.N; n += gridDim.x) {
+    for (size_t n = around.first; n < around.end; n += around.step) {
         const size_t at = n * s.numbers;
         state_numbers<HELD> X(s, (op.X_next ? op.X_next : op.X) + at, op.X_next + at, fast);
         state_numbers<HELD> G(s, op.G + at, op.dX + at, fast);
+        around.before(s, n, X, G);
         for (size_t r = (n + 1) * R; r-- > n * R;) {
-            const direction k = direction_of(op.q + r * s.d, s.d, op.eps, op.form, a.staged, fast_q, w);
+            const direction k = direction_of(op.q + r * s.d, s.d, op.eps, op.form, staged, fast_q, w);
             const float beta = op.beta[r];
             const float4 v = s.of_channels(op.v + r * s.c);
             if (op.X_next)
@@ -237,7 +362,32 @@ __device__ inline void backward(const struct cuda_delta_grad &a, const state_sha
         if (op.X_next)
             X.finish();
         G.finish();
+        around.after(s, n, X);
     }
 }
 
-STATE_KERNELS(delta_bwd, backward, struct cuda_delta_grad)
+template <bool HELD>
+__device__ inline void backward_alone(const struct cuda_delta_grad &a, const state_shape &s, float *shared)
+{
+    nothing_else around(a.op.N);
+    backward<HELD>(a.op, a.staged, s, shared, around);
+}
+
+STATE_KERNELS(delta_bwd, backward_alone, struct cuda_delta_grad)
+
+KERNEL(delta_bwd_read, 256, struct cuda_delta_grad_read)
+{
+    DYNAMIC_SHARED(float, shared);
+    const state_shape s(a.op.d, a.op.c);
+    reading around(a.op.N, a.read, shared, s);
+    backward<true>(a.op, true, s, shared, around);
+}
+
+KERNEL(read_delta_bwd, 256, struct cuda_read_delta_grad)
+{
+    DYNAMIC_SHARED(float, shared);
+    const state_shape s(a.op.d, a.op.c);
+    between_readings around(a, shared, s);
+    backward<true>(a.op, true, s, shared, around);
+    around.finish(s);
+}

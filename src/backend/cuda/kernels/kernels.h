@@ -74,6 +74,9 @@
     K(delta, delta_inverse_long, 512) \
     K(delta, delta_bwd, 256) \
     K(delta, delta_bwd_long, 512) \
+    K(delta, delta_fwd_read, 256) \
+    K(delta, delta_bwd_read, 256) \
+    K(delta, read_delta_bwd, 256) \
     K(residual, f_norm_fwd, 128) \
     K(residual, f_norm_bwd, 128) \
     K(residual, scale_fwd, 128) \
@@ -202,6 +205,34 @@ struct cuda_delta_inverse {
 struct cuda_delta_grad {
     struct ddl_delta_grad_args op;
     bool staged;
+};
+
+/* What follows an update while the state is in registers: what compress_fwd with one tap and rmsnorm_fwd
+ * compute, with the same bits. c is 1, 2 or 4. */
+struct cuda_reading {
+    const float *e; /* (d, c); NULL: c is 1, x_in is the state */
+    float *x_in;    /* (N, d) =, unless c is 1 */
+    struct rmsnorm_args norm;
+};
+
+struct cuda_delta_read {
+    struct ddl_delta_args op;
+    struct cuda_reading read;
+};
+
+struct cuda_delta_grad_read {
+    struct ddl_delta_grad_args op;
+    struct cuda_reading read;
+};
+
+/* What compress_bwd with one tap computes of the state after the update, then delta_bwd, then a reading of
+ * the state before the update. A block has consecutive rows, as compress_bwd has. */
+struct cuda_read_delta_grad {
+    struct ddl_delta_grad_args op;
+    const float *e, *dx_in; /* (d, c), (N, d) */
+    float *partial;         /* (grid, d, c) of de */
+    bool reads_again;       /* whether there is a `read` */
+    struct cuda_reading read;
 };
 
 struct cuda_scale_grad {

@@ -2,9 +2,9 @@
  * = 0, 1, ..., in this order, so that a row's bits do not depend on where it is in memory. Rows of up to MOST
  * numbers are read once, into registers; longer ones are read again for the result. */
 #include "backend/cuda/kernels/kernels.h"
-#include "backend/cuda/kernels/vectors.cuh"
+#include "backend/cuda/kernels/norm.cuh"
 
-enum { THREADS = 128, FOURS = 8, MOST = 4 * THREADS * FOURS };
+enum { THREADS = NORM_THREADS, FOURS = 8, MOST = 4 * THREADS * FOURS };
 
 /* The first of the four numbers that this thread has, in turn j. */
 __device__ inline size_t begin(size_t j)
@@ -12,33 +12,12 @@ __device__ inline size_t begin(size_t j)
     return 4 * (threadIdx.x + THREADS * j);
 }
 
-struct forward_row {
-    const struct rmsnorm_args &a;
-    size_t row; /* where it begins */
-    bool fast;
-
-    __device__ float4 x(size_t i) const
-    {
-        return load_row4(a.x + row, i, a.d, fast);
-    }
-    __device__ void finish(size_t i, float4 x, float rstd) const
-    {
-        const float4 y = multiply4(scale4(x, rstd), load_row4(a.w, i, a.d, fast));
-        if (a.y)
-            store_row4(a.y + row, i, a.d, fast, y);
-        if (a.y16)
-            store_row4_bf16(a.y16 + row, i, a.d, fast, y);
-        if (a.x16)
-            store_row4_bf16(a.x16 + row, i, a.d, fast, x);
-    }
-};
-
 KERNEL(rmsnorm_fwd, 128, struct rmsnorm_args)
 {
     SHARED(float, sums, THREADS / 32);
     const bool fast = a.d % 4 == 0 && aligned16(a.x, a.w, a.y) && aligned8(a.y16, a.x16);
     for (size_t n = blockIdx.x; n < a.N; n += gridDim.x) {
-        const forward_row r = { a, n * a.d, fast };
+        const norm_row r = { a, a.x + n * a.d, n * a.d, fast };
         float4 x[FOURS];
         float squares = 0;
         if (a.d <= MOST) {
@@ -51,7 +30,7 @@ KERNEL(rmsnorm_fwd, 128, struct rmsnorm_args)
             for (size_t i = begin(0); i < a.d; i += 4 * THREADS)
                 squares += dot4(r.x(i), r.x(i));
         }
-        const float rstd = 1.0f / sqrtf(block_sum(squares, sums) / static_cast<float>(a.d) + a.eps);
+        const float rstd = r.rstd(block_sum(squares, sums));
         if (a.d <= MOST) {
 #pragma unroll
             for (unsigned j = 0; j < FOURS; j++)
