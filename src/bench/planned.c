@@ -121,7 +121,7 @@ static bool is_fused(enum ddl_op op, const void *args, bool first)
     case DDL_OP_compress_fwd:
         return !first && read->taps == 1 && (read->c == 2 || read->c == 4);
     case DDL_OP_compress_bwd:
-        return read_bwd->taps == 1 && (read_bwd->c == 2 || read_bwd->c == 4);
+        return read_bwd->c == 2 || read_bwd->c == 4;
     case DDL_OP_rmsnorm_fwd:
     case DDL_OP_fold_fwd:
     case DDL_OP_fold_bwd:

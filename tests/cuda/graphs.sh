@@ -118,6 +118,7 @@ rm -rf shards
 # Five steps of two sublayers: the first reading of a state, and the last gradient of one, have no update beside them.
 check fused fused 'compress_bwd 5 compress_fwd 5 delta_fwd_read 10 read_delta_bwd 10' --model ddl-cc-ec
 check fused_bfloat16 fused 'delta_bwd_read 10 delta_fwd_read 10' --model ddl-1 --dtype bf16
+check_full over_tokens fused 'compress_bwd 5 compress_fwd 25 delta_fwd 10 read_delta_bwd 10' --model ddl-tc
 check_full two_channels fused 'compress_bwd 5 compress_fwd 5 delta_fwd_read 10 read_delta_bwd 10' --model ddl-mix-ec --ddl-value-channels 2
 check_full kept fused 'compress_bwd 5 compress_fwd 5 delta_fwd_read 10 read_delta_bwd 10' --model ddl-cc --dtype bf16 --recompute none
 check_full three_channels fused 'compress_bwd 15 compress_fwd 25 delta_bwd 10 delta_fwd 10' --model ddl-cc --ddl-value-channels 3

@@ -54,13 +54,12 @@ size_t cuda_compress_across(size_t numbers)
     return cuda_parts(numbers, COLUMNS);
 }
 
-/* Blocks of rows for the gradient of the folded weights. With one tap as many as a kernel has at a time that
- * holds the states in registers (read_delta_bwd): it divides the rows alike. */
-static size_t rows_blocks(const struct cuda_device *d, size_t N, size_t taps, size_t dc)
+/* Blocks of rows for the gradient of the folded weights: as many as a device has at a time of a kernel that
+ * holds the states in registers (read_delta_bwd), which divides the rows alike. */
+static size_t rows_blocks(const struct cuda_device *d, size_t N, size_t count)
 {
-    if (taps > 1)
-        return cuda_row_blocks(d, N, cuda_compress_across(dc), taps * dc);
-    size_t blocks = cuda_row_blocks(d, N, 1, dc), resident = CUDA_STATE_BLOCKS * (size_t)d->multiprocessors;
+    size_t blocks = cuda_row_blocks(d, N, 1, count),
+           resident = CUDA_STATE_BLOCKS * (size_t)d->multiprocessors;
     return blocks < resident ? blocks : resident;
 }
 
@@ -71,7 +70,7 @@ void cuda_compress_bwd(void *ctx, const struct compress_grad_args *a)
     cuda_zero(d, a->de, count * sizeof *a->de);
     if (N == 0)
         return;
-    size_t rows = rows_blocks(d, N, a->taps, dc);
+    size_t rows = rows_blocks(d, N, count);
     cuda_launch(d, CUDA_compress_bwd, rows * cuda_compress_across(dc), 0,
                 &(struct cuda_compress_grad){ *a, d->scratch });
     cuda_add_part(d, rows, count, 0, count, a->de);

@@ -24,6 +24,7 @@ enum cuda_file {
 };
 
 enum { CUDA_SHARED_BYTES = 48 << 10 }; /* shared memory that any kernel may have, static and dynamic */
+enum { CUDA_STATE_SHARED = 96 << 10 }; /* that a block with a token's state may have on any device */
 enum { CUDA_STATE_THREADS = 512 };     /* of a block that has a token's state, at most */
 enum { CUDA_STATE_BLOCKS = 2 };        /* of a multiprocessor that hold states and gradients */
 enum { CUDA_STEP_ROWS = 64 };          /* ops->step_rows */

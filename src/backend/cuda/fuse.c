@@ -5,8 +5,8 @@
  *   forward   delta_fwd, [fold_fwd, compress_fwd,] rmsnorm_fwd
  *   backward  [compress_bwd and what adds up its sums,] delta_bwd, [fold_fwd, compress_fwd,] rmsnorm_fwd
  *
- * fold_fwd, which reads parameters alone, comes before the kernel; sums over rows are added up after it. A
- * compressor over tokens reads other tokens' states, and remains an op of its own. */
+ * fold_fwd, which reads parameters alone, comes before the kernel; sums over rows are added up after it.
+ * compress_fwd over tokens reads other tokens' states, and remains an op of its own. */
 #include "backend/cuda/cuda.h"
 
 /* Commands, of which those before `at` are part of the pattern. */
@@ -64,14 +64,15 @@ static bool take_reading(struct cursor *c, const struct state *s, struct cuda_re
     return true;
 }
 
-/* The launch of a fused kernel; `held` is false if it cannot have the state. */
-static struct cuda_state_launch launch_of(size_t d, size_t c)
+/* The launch of a fused kernel that adds up the gradients of so many weights; `held` is false if it cannot
+ * have the state. */
+static struct cuda_state_launch launch_of(size_t d, size_t c, size_t weights)
 {
     struct cuda_state_launch s = cuda_state_launch(d, c);
     s.held = s.held && s.staged && (c == 1 || c == 2 || c == 4);
     /* aligned, a row and the sums of its warps */
-    s.shared = (s.shared + 15) / 16 * 16 + ((d + 3) / 4 * 4 + s.threads / 32) * sizeof(float);
-    s.held = s.held && s.shared <= CUDA_SHARED_BYTES;
+    s.shared = (s.shared + 15) / 16 * 16 + ((d + 3) / 4 * 4 + s.threads / 32 + weights) * sizeof(float);
+    s.held = s.held && s.shared <= CUDA_STATE_SHARED;
     return s;
 }
 
@@ -85,7 +86,7 @@ static size_t fuse_forward(struct cuda_device *device, struct cursor c)
         return 0;
     struct cuda_delta_read fused = { .op = delta->op };
     const struct ddl_delta_args *op = &fused.op;
-    const struct cuda_state_launch launch = launch_of(op->d, op->c);
+    const struct cuda_state_launch launch = launch_of(op->d, op->c, 0);
     const struct state after = { op->N, op->d, op->c, op->X_out, NULL, NULL };
     if (!launch.held || !take_reading(&c, &after, &fused.read, &fold))
         return 0;
@@ -106,7 +107,7 @@ static size_t fuse_backward(struct cuda_device *device, struct cursor c)
         return 0;
     struct cuda_delta_grad_read fused = { .op = delta->op };
     const struct ddl_delta_grad_args *op = &fused.op;
-    const struct cuda_state_launch launch = launch_of(op->d, op->c);
+    const struct cuda_state_launch launch = launch_of(op->d, op->c, 0);
     const struct state before = { op->N, op->d, op->c, op->X_next, NULL, NULL };
     if (!launch.held || !take_reading(&c, &before, &fused.read, &fold))
         return 0;
@@ -142,7 +143,7 @@ static size_t fuse_between(struct cuda_device *device, struct cursor c)
 {
     const struct cuda_compress_grad *compress = take(&c, CUDA_compress_bwd);
     const struct cuda_command *fold = NULL;
-    if (!compress || compress->op.taps != 1)
+    if (!compress)
         return 0;
     const struct compress_grad_args *after = &compress->op;
     const size_t rows = cuda_launched_blocks(c.commands[0]) / cuda_compress_across(after->d * after->c);
@@ -152,11 +153,14 @@ static size_t fuse_between(struct cuda_device *device, struct cursor c)
     const struct cuda_delta_grad *delta = folded ? take(&c, CUDA_delta_bwd) : NULL;
     if (!delta)
         return 0;
-    struct cuda_read_delta_grad fused = {
-        .op = delta->op, .e = after->e, .dx_in = after->dx_in, .partial = compress->partial
-    };
+    struct cuda_read_delta_grad fused = { .op = delta->op,
+                                          .T = after->T,
+                                          .taps = after->taps,
+                                          .e = after->e,
+                                          .dx_in = after->dx_in,
+                                          .partial = compress->partial };
     const struct ddl_delta_grad_args *op = &fused.op;
-    const struct cuda_state_launch launch = launch_of(op->d, op->c);
+    const struct cuda_state_launch launch = launch_of(op->d, op->c, after->taps * op->d * op->c);
     const struct state before = { op->N, op->d, op->c, op->X_next, after->e, folded };
     if (!launch.held || !op->X_next || op->X_next != after->X || op->G != after->dX || op->dX != op->G ||
         op->N != after->B * after->T)

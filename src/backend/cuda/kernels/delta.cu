@@ -108,7 +108,7 @@ struct reading {
     __device__ reading(size_t N, const struct cuda_reading &a, float *shared, const state_shape &s)
         : first(blockIdx.x), end(N), step(gridDim.x), a(a),
           row(shared + (8 * blockDim.x + blockDim.x / 32 + 2 * s.c + s.d + 3) / 4 * 4),
-          sums(row + (s.d + 3) / 4 * 4)
+          sums(row + (s.d + 3) / 4 * 4) /* 4 numbers or more, so that what follows is aligned */
     {
     }
     template <class State> __device__ void before(const state_shape &, size_t, const State &, State &) {}
@@ -166,24 +166,32 @@ struct between_readings {
     size_t first, end, step;
     const struct cuda_read_delta_grad &a;
     const reading read;
-    float4 de[STATE_FOURS];
+    float *de; /* shared: (taps, d, c), each number used by one thread */
 
     __device__ between_readings(const struct cuda_read_delta_grad &a, float *shared, const state_shape &s)
         : first(blockIdx.x * a.op.N / gridDim.x), end((blockIdx.x + 1) * a.op.N / gridDim.x), step(1), a(a),
-          read(a.op.N, a.read, shared, s)
+          read(a.op.N, a.read, shared, s), de(read.sums + blockDim.x / 32)
     {
-#pragma unroll
-        for (unsigned m = 0; m < STATE_FOURS; m++)
-            de[m] = splat4(0);
+        for (unsigned p = 0; p < a.taps; p++) {
+            EACH_CHUNK(m, true, s) s.store(de + p * s.numbers, m, s.fast(de), splat4(0));
+        }
     }
     template <class State> __device__ void before(const state_shape &s, size_t n, const State &X, State &G)
     {
-        const bool fast = s.fast(a.e);
-        EACH_CHUNK(m, true, s)
-        {
-            const float4 each = s.of_features(a.dx_in + n * s.d, m);
-            de[m] = fma4(each, X.get(m), de[m]);
-            G.put(m, fma4(s.load(a.e, m, fast), each, G.get(m)));
+        const bool fast = s.fast(a.e), fast_de = s.fast(de);
+        const size_t t = n % a.T;
+        for (unsigned p = 0; p < a.taps; p++) {
+            const size_t shift = a.taps - 1 - p;
+            if (t + shift >= a.T)
+                continue;
+            const float *g = a.dx_in + (n + shift) * s.d, *e = a.e + p * s.numbers;
+            float *sum = de + p * s.numbers;
+            EACH_CHUNK(m, true, s)
+            {
+                const float4 each = s.of_features(g, m);
+                s.store(sum, m, fast_de, fma4(each, X.get(m), s.load(sum, m, fast_de)));
+                G.put(m, fma4(s.load(e, m, fast), each, G.get(m)));
+            }
         }
     }
     template <class State> __device__ void after(const state_shape &s, size_t n, const State &X) const
@@ -193,7 +201,11 @@ struct between_readings {
     }
     __device__ void finish(const state_shape &s) const
     {
-        EACH_CHUNK(m, true, s) s.store(a.partial + blockIdx.x * s.numbers, m, false, de[m]);
+        float *partial = a.partial + blockIdx.x * a.taps * s.numbers;
+        for (unsigned p = 0; p < a.taps; p++) {
+            const size_t at = p * s.numbers;
+            EACH_CHUNK(m, true, s) s.store(partial + at, m, s.fast(partial), s.load(de + at, m, s.fast(de)));
+        }
     }
 };
 

@@ -225,12 +225,13 @@ struct cuda_delta_grad_read {
     struct cuda_reading read;
 };
 
-/* What compress_bwd with one tap computes of the state after the update, then delta_bwd, then a reading of
- * the state before the update. A block has consecutive rows, as compress_bwd has. */
+/* What compress_bwd computes of the state after the update, then delta_bwd, then perhaps a reading of the
+ * state before the update. A block has consecutive rows, as compress_bwd has. */
 struct cuda_read_delta_grad {
     struct ddl_delta_grad_args op;
-    const float *e, *dx_in; /* (d, c), (N, d) */
-    float *partial;         /* (grid, d, c) of de */
+    size_t T, taps;
+    const float *e, *dx_in; /* (taps, d, c), (N, d) */
+    float *partial;         /* (grid, taps, d, c) of de */
     bool reads_again;       /* whether there is a `read` */
     struct cuda_reading read;
 };
