@@ -15,8 +15,12 @@ architectures="80 90 100"
 # a line "kernel ptx threads vector_accesses mma".
 compile() {
     name=$(basename "$1" .cu)
+    mkdir -p "ptx_$name"
     for architecture in $architectures; do
-        "$nvcc" -std=c++17 -O3 -arch="sm_$architecture" -cubin -Xptxas -v -I"$source/src" -I"$source/include" \
+        keep=
+        [ "$architecture" != 80 ] || keep="--keep --keep-dir ptx_$name"
+        # shellcheck disable=SC2086
+        "$nvcc" -std=c++17 -O3 $keep -arch="sm_$architecture" -cubin -Xptxas -v -I"$source/src" -I"$source/include" \
             -o "$name.cubin" "$1" 2>&1 | awk -v architecture="$architecture" '
             /Compiling entry function/ { split($0, part, "\047"); kernel = part[2] }
             /bytes spill stores/ { spilled = $5 + $9 }
@@ -29,13 +33,12 @@ compile() {
                 print kernel, architecture, registers, shared, spilled
             }'
     done
-    "$nvcc" -std=c++17 -O3 -arch=sm_80 -ptx -I"$source/src" -I"$source/include" -o "$name.ptx" "$1"
     awk '/\.entry/ { kernel = $3; sub(/\(.*/, "", kernel); order[++n] = kernel }
         /^\.maxntid/ { threads[kernel] = $2 + 0 }
         /(ld|st)\.global[.a-z]*\.v4\.|cp\.async\.cg/ { vectors[kernel]++ }
         /mma\.sync/ { mma[kernel]++ }
         END { for (i = 1; i <= n; i++) print order[i], "ptx", threads[order[i]], vectors[order[i]] + 0, mma[order[i]] + 0 }' \
-        "$name.ptx"
+        "ptx_$name/$name.ptx"
 }
 
 # The table of all kernels. Occupancy: the threads that registers and static shared memory let a multiprocessor of

@@ -12,11 +12,7 @@
 /* Requests that are all tried, before others are sampled. */
 static long all_of(void)
 {
-#ifdef DDL_SANITIZED
-    return 300; /* slower; the paths are those of the optimized build */
-#else
-    return test_sample() ? 30 : 1000;
-#endif
+    return test_sample_sanitized() ? 30 : 1000;
 }
 
 enum { MOST_FILES = 128, MOST_COMPLAINTS = 3, PATH = 4096 };

@@ -148,13 +148,14 @@ static void every_case_passes(void **state)
         struct ddl_trial_result found;
         struct ddl_trial_plan plan;
         union ddl_op_args args;
+        for (size_t b = 0; b < n && i % n_cases == 0; b++)
+            assert_ok(backends[b]->ops->reserve(backends[b]->ctx, &limits, &err), err);
+        if (!test_takes(i + i / n_cases, 2)) /* each case at every other size */
+            continue;
         ddl_op_case_plan(&cases[i % n_cases], s, &args, &plan);
         assert_ok(ddl_trial_expect(&reference, ref, &plan, &err), err);
-        for (size_t b = 0; b < n; b++) {
-            if (i % n_cases == 0)
-                assert_ok(backends[b]->ops->reserve(backends[b]->ctx, &limits, &err), err);
+        for (size_t b = 0; b < n; b++)
             assert_ok(ddl_trial_compare(&reference, backends[b], &found, &err), err);
-        }
         ddl_trial_reference_free(&reference);
     }
     for (size_t b = 0; b < n; b++)
