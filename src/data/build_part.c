@@ -131,7 +131,7 @@ static ddl_status make_manifest(const struct ddl_build *b, const struct ddl_rang
                                 "from", (json_int_t)ranges[i].from, "end", (json_int_t)texts[i].end, "crc32",
                                 (json_int_t)texts[i].crc, "size", (json_int_t)versions[i].size, "modified",
                                 (json_int_t)versions[i].modified);
-        complete = complete && json_array_append_new(rows, row) == 0;
+        complete = json_array_append_new(rows, row) == 0 && complete; /* frees the row if it fails */
     }
     *out = complete && !status ? json_pack("{s:O}", "inputs", rows) : NULL;
     json_decref(rows);
