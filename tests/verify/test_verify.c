@@ -277,7 +277,7 @@ static void every_golden_case_passes(void **state)
 {
     (void)state;
     if (test_sample_sanitized()) {
-        golden_cases_pass(DDL_RECOMPUTE_ELEMENTWISE, "cpu", one_curve, true);
+        golden_cases_pass(DDL_RECOMPUTE_ELEMENTWISE, "cpu", test_sample() ? all_curves : one_curve, true);
         golden_cases_pass(DDL_RECOMPUTE_ELEMENTWISE, "ref", NULL, false);
     } else
         golden_cases_pass(DDL_RECOMPUTE_ELEMENTWISE, "all", all_curves, true);
