@@ -52,6 +52,7 @@ struct block {
     char *pages;
     size_t page_bytes; /* without the guard page */
     int device;
+    bool is_open; /* to accesses, until the commands that are being executed are done */
 };
 
 struct CUevent_st {
@@ -129,7 +130,7 @@ static void complain(const char *format, ...)
 /* ---- memory ---- */
 
 /* The block that an address is in, or the nearest before it. */
-static const block *nearest(const char *address)
+static block *nearest(const char *address)
 {
     auto after = blocks.upper_bound(const_cast<char *>(address));
     return after == blocks.begin() ? nullptr : &std::prev(after)->second;
@@ -148,12 +149,17 @@ extern "C" bool cuda_traffic_is_global(const void *address)
     return in_block(address, 1);
 }
 
+/* Opens a block at the first access of a command. */
 static void on_fault(int, siginfo_t *info, void *)
 {
     const char *address = static_cast<const char *>(info->si_addr);
-    const block *b = nearest(address);
+    block *b = nearest(address);
     if (!b || address >= b->pages + b->page_bytes + PAGE) {
         signal(SIGSEGV, SIG_DFL); /* not ours */
+        return;
+    }
+    if (executing_streams && !b->is_open && address < b->pages + b->page_bytes) {
+        b->is_open = mprotect(b->pages, b->page_bytes, PROT_READ | PROT_WRITE) == 0;
         return;
     }
     if (executing_streams)
@@ -165,10 +171,13 @@ static void on_fault(int, siginfo_t *info, void *)
     _exit(99);
 }
 
-static void protect(bool accessible)
+static void close_blocks()
 {
-    for (const auto &each : blocks)
-        mprotect(each.second.pages, each.second.page_bytes, accessible ? PROT_READ | PROT_WRITE : PROT_NONE);
+    for (auto &each : blocks)
+        if (each.second.is_open) {
+            mprotect(each.second.pages, each.second.page_bytes, PROT_NONE);
+            each.second.is_open = false;
+        }
 }
 
 static CUresult check()
@@ -188,8 +197,7 @@ static CUresult execute(CUstream stream, uint64_t position, bool waits = true)
 {
     if (stream->executed >= position)
         return sticky;
-    if (executing_streams++ == 0)
-        protect(true);
+    executing_streams++;
     CUresult result = sticky;
     while (stream->executed < position) {
         result = sticky ? sticky : stream->queue.front()();
@@ -204,7 +212,7 @@ static CUresult execute(CUstream stream, uint64_t position, bool waits = true)
         stream->executed++;
     }
     if (--executing_streams == 0)
-        protect(false);
+        close_blocks();
     return result;
 }
 
@@ -630,8 +638,12 @@ DRIVER CUresult cuMemAllocAsync(CUdeviceptr *out, size_t bytes, CUstream stream)
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (pages == MAP_FAILED)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    block b = { static_cast<char *>(pages) + page_bytes - rounded, bytes, static_cast<char *>(pages),
-                page_bytes, stream->device };
+    block b = { static_cast<char *>(pages) + page_bytes - rounded,
+                bytes,
+                static_cast<char *>(pages),
+                page_bytes,
+                stream->device,
+                false };
     if (page_bytes <= 1 << 20) /* larger ones would take long */
         memset(pages, 0xff, page_bytes);
     mprotect(pages, page_bytes + PAGE, PROT_NONE);
