@@ -12,16 +12,13 @@ architectures="80 90 100"
 [ -n "$nvcc" ] || { skip compiler "there is no nvcc"; finish; }
 
 # compile FILE: its kernels, a line "kernel ARCHITECTURE registers static_shared spilled_bytes" for each architecture, and
-# a line "kernel ptx threads vector_accesses mma".
+# a line "kernel ptx threads vector_accesses mma". As in DdlCuda.cmake, PTX of one architecture becomes the code of all.
 compile() {
     name=$(basename "$1" .cu)
-    mkdir -p "ptx_$name"
+    "$nvcc" -std=c++17 -O3 -arch=compute_80 -ptx -I"$source/src" -I"$source/include" -o "$name.ptx" "$1"
     for architecture in $architectures; do
-        keep=
-        [ "$architecture" != 80 ] || keep="--keep --keep-dir ptx_$name"
-        # shellcheck disable=SC2086
-        "$nvcc" -std=c++17 -O3 $keep -arch="sm_$architecture" -cubin -Xptxas -v -I"$source/src" -I"$source/include" \
-            -o "$name.cubin" "$1" 2>&1 | awk -v architecture="$architecture" '
+        "$nvcc" -O3 -arch="sm_$architecture" -cubin -Xptxas -v -o "$name.cubin" "$name.ptx" 2>&1 |
+            awk -v architecture="$architecture" '
             /Compiling entry function/ { split($0, part, "\047"); kernel = part[2] }
             /bytes spill stores/ { spilled = $5 + $9 }
             / Used [0-9]+ registers/ {
@@ -38,7 +35,7 @@ compile() {
         /(ld|st)\.global[.a-z]*\.v4\.|cp\.async\.cg/ { vectors[kernel]++ }
         /mma\.sync/ { mma[kernel]++ }
         END { for (i = 1; i <= n; i++) print order[i], "ptx", threads[order[i]], vectors[order[i]] + 0, mma[order[i]] + 0 }' \
-        "ptx_$name/$name.ptx"
+        "$name.ptx"
 }
 
 # The table of all kernels. Occupancy: the threads that registers and static shared memory let a multiprocessor of
