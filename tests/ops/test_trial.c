@@ -150,7 +150,7 @@ static void every_case_passes(void **state)
         union ddl_op_args args;
         for (size_t b = 0; b < n && i % n_cases == 0; b++)
             assert_ok(backends[b]->ops->reserve(backends[b]->ctx, &limits, &err), err);
-        if (!test_takes(i + i / n_cases, 2)) /* each case at every other size */
+        if (!test_takes(i + i / n_cases, 4)) /* each case at every fourth size */
             continue;
         ddl_op_case_plan(&cases[i % n_cases], s, &args, &plan);
         assert_ok(ddl_trial_expect(&reference, ref, &plan, &err), err);
