@@ -14,6 +14,17 @@
     CASE(op, label ".dw", op, (kind) + WEIGHT_GRAD, without), \
     CASE(op, label ".dx", op, (kind) + INPUT_GRAD, without)
 #define CHECK(op, label, sizes, option, without) CASE(op, label, sizes, option, without, true)
+/* Transposed operands and factors that the products above do not have; "nt": op(A) = A, op(B) = B^T. */
+#define OTHER_FORMS(op, without) \
+    CHECK(op, "nt.added", op, FORM(0, 1, ADDED), without), \
+    CHECK(op, "nt.scaled", op, FORM(0, 1, SCALED), without), \
+    CHECK(op, "nn.added", op, FORM(0, 0, ADDED), without), \
+    CHECK(op, "nn.scaled", op, FORM(0, 0, SCALED), without), \
+    CHECK(op, "tn.written", op, FORM(1, 0, WRITTEN), without), \
+    CHECK(op, "tn.scaled", op, FORM(1, 0, SCALED), without), \
+    CHECK(op, "tt.written", op, FORM(1, 1, WRITTEN), without), \
+    CHECK(op, "tt.added", op, FORM(1, 1, ADDED), without), \
+    CHECK(op, "tt.scaled", op, FORM(1, 1, SCALED), without)
 /* With other contents of some operands. */
 #define CHANGED(change, op, label, option, without, which) \
     CASE(op, label, op, option, without, true, which, DDL_TRIAL_##change)
@@ -34,28 +45,25 @@ static const struct ddl_op_case cases[] = {
     PRODUCTS(matmul, "mlp", MLP, NULL),
     PRODUCTS(matmul, "head", HEAD, NULL),
     CASE(matmul, "fc.one", matmul, ONE),
-    CHECK(matmul, "scaled", matmul, SCALED + FORWARD, NULL),
-    CHECK(matmul, "scaled.both", matmul, SCALED + WEIGHT_GRAD, NULL),
-    CHECK(matmul, "scaled.plain", matmul, SCALED + INPUT_GRAD, NULL),
+    OTHER_FORMS(matmul, NULL),
     PRODUCTS(matmul_bf16, "qkv", QKV, ",C16,"),
     PRODUCTS(matmul_bf16, "proj", PROJ, ",C16,"),
     PRODUCTS(matmul_bf16, "fc", FC, ",C16,"),
     PRODUCTS(matmul_bf16, "mlp", MLP, ",C16,"),
     PRODUCTS(matmul_bf16, "head", HEAD, ",C16,"),
     CASE(matmul_bf16, "fc.one", matmul_bf16, ONE, ",C16,"),
-    CHECK(matmul_bf16, "scaled", matmul_bf16, SCALED + FORWARD, ",C16,"),
-    CHECK(matmul_bf16, "scaled.both", matmul_bf16, SCALED + WEIGHT_GRAD, ",C16,"),
-    CHECK(matmul_bf16, "scaled.plain", matmul_bf16, SCALED + INPUT_GRAD, ",C16,"),
+    OTHER_FORMS(matmul_bf16, ",C16,"),
     CHANGED(ZEROS, matmul_bf16, "zeros", FC + FORWARD, ",C16,", ",A,B,"),
     CASE(matmul_bf16, "fc.rounded", matmul_bf16, FC + FORWARD, ",C,"),
     CHECK(matmul_bf16, "fc.one.rounded", matmul_bf16, ONE, ",C,"),
     CHECK(matmul_bf16, "fc.dx.rounded", matmul_bf16, FC + INPUT_GRAD, ",C,"),
     CASE(matmul_q8, "fc", matmul_q8, FC),
     CASE(matmul_q8, "fc.one", matmul_q8, ONE),
-    CHECK(matmul_q8, "accumulate", matmul_q8, SCALED, NULL),
+    CHECK(matmul_q8, "scaled", matmul_q8, FORM(0, 1, SCALED), NULL),
     CHECK(matmul_q8, "long", matmul_q8, LONG, NULL),
     CHANGED(TINY, matmul_q8, "tiny", FC, NULL, ",A,"),
     CHANGED(HUGE, matmul_q8, "huge", FC, NULL, ",A,"),
+    CHANGED(DIGITS, matmul_q8, "digits", FC, NULL, ",A,"),
     PLAIN(quantize_q8),
     CHANGED(EXTREME, quantize_q8, "extreme", 0, NULL, ",x,"),
     PLAIN(dequantize_q8),
@@ -218,6 +226,7 @@ static const struct ddl_op_case cases[] = {
     CHANGED(ZEROS, adamw, "zeros", 0, ",p16,copy,", ",g,v,"),
     PLAIN(cast_bf16),
     CHANGED(SPECIAL, cast_bf16, "special", 0, NULL, ",x,"),
+    CHANGED(HALFWAY, cast_bf16, "ties", 0, NULL, ",x,"),
     PLAIN(widen_bf16),
     CHANGED(SPECIAL, widen_bf16, "special", 0, NULL, ",x,"),
     CASE(copy, NULL, copy, 0, ",src16,dst16,"),
@@ -225,9 +234,11 @@ static const struct ddl_op_case cases[] = {
     CHANGED(SPECIAL, copy, "special", 0, ",src16,dst16,", ",src,"),
     PLAIN(copy_bf16),
     CHANGED(SPECIAL, copy_bf16, "special", 0, NULL, ",src,"),
+    CHANGED(HALFWAY, copy_bf16, "ties", 0, NULL, ",src,"),
     CASE(cache_append, NULL, cache_append, 0, ",src16,dst16,"),
     CASE(cache_append, "bf16", cache_append, 0, ",src,dst,"),
     CHECK(cache_append, "round", cache_append, 0, ",src16,dst,"),
+    CHANGED(HALFWAY, cache_append, "round.ties", 0, ",src16,dst,", ",src,"),
     CHECK(cache_append, "widen", cache_append, 0, ",src,dst16,"),
     PLAIN(history_push),
     PLAIN(fill),

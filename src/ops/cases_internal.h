@@ -26,12 +26,15 @@ enum product {
     FC = 2 * DIRECTIONS,
     MLP = 3 * DIRECTIONS,
     HEAD = 4 * DIRECTIONS,
-    ONE = 5 * DIRECTIONS,    /* FC of a single row, as in decoding */
-    SCALED = 6 * DIRECTIONS, /* FC with factors, and both operands transposed */
-    LONG = 7 * DIRECTIONS,   /* of q8: LONG_SUM terms, at most LONG_ROWS rows and columns */
+    ONE = 5 * DIRECTIONS,   /* FC of a single row, as in decoding */
+    LONG = 6 * DIRECTIONS,  /* of q8: LONG_SUM terms, at most LONG_ROWS rows and columns */
+    FORMS = 7 * DIRECTIONS, /* FC with other operands transposed, and other factors */
     LONG_ROWS = 40,
     LONG_SUM = 4000
 };
+/* alpha and beta of such a product: 1 and 0, 0.5 and 1, -1.5 and 0.25. */
+enum factors { WRITTEN, ADDED, SCALED };
+#define FORM(trans_a, trans_b, factors) (FORMS + 4 * (factors) + 2 * (trans_a) + (trans_b))
 
 enum { GATE, TARGET };
 enum { DENSE, RAGGED };
@@ -41,6 +44,12 @@ enum { PER_FEATURE, ONE_NUMBER };
 static inline size_t case_tokens(const struct ddl_op_sizes *s)
 {
     return s->B * s->T;
+}
+
+/* Rows of an 8-bit matrix before those of the op; more than a tile has, where rows are apart. */
+static inline size_t case_rows_before(const struct ddl_op_sizes *s)
+{
+    return 5 * s->pad;
 }
 
 /* The ragged batch of the sizes. */

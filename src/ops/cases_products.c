@@ -33,21 +33,23 @@ static struct shape shape_of(const struct ddl_op_sizes *s, int option, bool tile
 
 static struct matmul_args product(const struct ddl_op_sizes *s, int option, bool tiles)
 {
+    static const float alpha[] = { [WRITTEN] = 1, [ADDED] = 0.5f, [SCALED] = -1.5f };
+    static const float beta[] = { [WRITTEN] = 0, [ADDED] = 1, [SCALED] = 0.25f };
     struct shape x = shape_of(s, option, tiles);
-    int direction = option % DIRECTIONS;
-    bool scaled = option >= SCALED, trans_a = direction == WEIGHT_GRAD,
-         trans_b = direction == FORWARD || (scaled && trans_a);
-    size_t M = trans_a ? x.out : x.rows, N = direction == FORWARD ? x.out : x.in;
-    size_t K = trans_a ? x.rows : direction == FORWARD ? x.in : x.out;
+    int direction = option % DIRECTIONS, form = option - FORMS;
+    bool any = form >= 0, trans_a = any ? form & 2 : direction == WEIGHT_GRAD;
+    bool trans_b = any ? form & 1 : direction == FORWARD;
+    size_t M = trans_a ? x.out : x.rows, N = trans_b && !trans_a ? x.out : x.in;
+    size_t K = trans_a ? x.rows : trans_b ? x.in : x.out;
     return (struct matmul_args){ .trans_a = trans_a,
                                  .trans_b = trans_b,
                                  .M = M,
                                  .N = N,
                                  .K = K,
-                                 .alpha = scaled ? -1.5f : 1,
+                                 .alpha = any ? alpha[form / 4] : 1,
                                  .lda = (trans_a ? M : K) + s->pad,
                                  .ldb = (trans_b ? K : N) + s->pad,
-                                 .beta = scaled    ? 0.25f
+                                 .beta = any       ? beta[form / 4]
                                          : trans_a ? 1
                                                    : 0,
                                  .ldc = N + s->pad };
@@ -68,18 +70,19 @@ SIZES(matmul_bf16)
 SIZES(matmul_q8)
 {
     struct shape x = shape_of(s, option, false);
-    ARGS(matmul_q8_args, .M = x.rows, .N = x.out, .K = x.in, .first = s->pad, .alpha = 1,
-         .lda = x.in + s->pad, .ldc = x.out + s->pad, .accumulate = option == SCALED);
+    ARGS(matmul_q8_args, .M = x.rows, .N = x.out, .K = x.in, .first = case_rows_before(s),
+         .alpha = option >= FORMS ? -1.5f : 1, .lda = x.in + s->pad, .ldc = x.out + s->pad,
+         .accumulate = option >= FORMS);
 }
 
 SIZES(quantize_q8)
 {
-    ARGS(quantize_q8_args, .rows = 2 * s->m, .width = s->d, .first = s->pad);
+    ARGS(quantize_q8_args, .rows = 2 * s->m, .width = s->d, .first = case_rows_before(s));
 }
 
 SIZES(dequantize_q8)
 {
-    ARGS(dequantize_q8_args, .rows = 2 * s->m, .width = s->d, .first = s->pad);
+    ARGS(dequantize_q8_args, .rows = 2 * s->m, .width = s->d, .first = case_rows_before(s));
 }
 
 SIZES(cast_bf16)

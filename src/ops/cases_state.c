@@ -15,7 +15,7 @@ SIZES(gather_bf16)
 
 SIZES(gather_q8)
 {
-    ARGS(gather_q8_args, .N = case_tokens(s), .width = s->d, .rows = s->V, .first = s->pad);
+    ARGS(gather_q8_args, .N = case_tokens(s), .width = s->d, .rows = s->V, .first = case_rows_before(s));
 }
 
 SIZES(embed_bwd)

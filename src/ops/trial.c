@@ -6,9 +6,10 @@
 #include <string.h>
 
 enum {
-    GUARD = 64,      /* bytes before and after an operand */
-    PATTERN = 65521, /* numbers after which contents repeat; a prime, so that rows differ */
-    UNTOUCHED = 0xff
+    GUARD = 64,       /* bytes before and after an operand */
+    PATTERN = 65521,  /* numbers after which contents repeat; a prime, so that rows differ */
+    UNTOUCHED = 0xff, /* NaN in every format */
+    AROUND = 0x7f     /* around what an op writes: another byte, so that a copied NaN is found there */
 };
 
 ddl_status trial_out_of_memory(const struct ddl_trial *t, struct ddl_error *err)
@@ -44,11 +45,12 @@ static ddl_status fill_numbers(struct ddl_trial *t, const struct ddl_trial_plan 
     unsigned char *raw = ddl_mem_alloc(bytes), *numbers = ddl_mem_alloc(n * ddl_element_size(o->element));
     ddl_status status = raw && numbers ? DDL_OK : trial_out_of_memory(t, err);
     if (!status) {
-        memset(raw, UNTOUCHED, bytes);
-        if (o->access != DDL_WRITE && n) {
+        memset(raw, o->access & DDL_WRITE ? AROUND : UNTOUCHED, bytes);
+        memset(numbers, UNTOUCHED, n * ddl_element_size(o->element));
+        if (o->access != DDL_WRITE)
             trial_draw(t, plan, which, numbers, n);
+        if (n)
             scatter(o, numbers, n, raw);
-        }
         t->backend->ops->upload(t->backend->ctx, t->block[which], raw, bytes);
     }
     ddl_mem_free(raw);

@@ -13,12 +13,15 @@ struct ddl_trial_sequence {
 enum ddl_trial_change {
     DDL_TRIAL_LARGE,    /* 40 times as large, so that exponentials saturate                   */
     DDL_TRIAL_NEGATIVE, /* the same, and negative                                             */
-    DDL_TRIAL_TINY,     /* 1e-30 times as large                                               */
-    DDL_TRIAL_HUGE,     /* 1e30 times as large                                                */
+    DDL_TRIAL_TINY,     /* 1e-37 times as large, some of them subnormal                       */
+    DDL_TRIAL_HUGE,     /* 1e33 times as large                                                */
     DDL_TRIAL_ZEROS,    /* every fifth number 0                                               */
     DDL_TRIAL_TIES,     /* quarters, many of them equal                                       */
     DDL_TRIAL_SPECIAL,  /* zeros of both signs, subnormal numbers, the largest, infinities, NaN */
-    DDL_TRIAL_EXTREME   /* 32 zeros, 32 subnormal numbers, 32 of the largest, 32 ordinary ones  */
+    DDL_TRIAL_EXTREME,  /* 32 each of zeros, subnormal numbers, the largest, ordinary ones, and such with
+                         * one NaN or one infinity                                            */
+    DDL_TRIAL_HALFWAY,  /* near the middle between two numbers in bfloat16, or exactly there  */
+    DDL_TRIAL_DIGITS    /* 32 each of sizes near the largest that three signed bytes hold     */
 };
 
 /* What is called. */

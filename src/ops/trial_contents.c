@@ -37,23 +37,55 @@ static float random_float(enum ddl_contents values, uint64_t key, uint64_t i)
     }
 }
 
+enum { RUN = 32 }; /* numbers of one kind in DDL_TRIAL_EXTREME and DDL_TRIAL_DIGITS */
+
+static float extreme(float x, uint64_t i)
+{
+    static const float sizes[] = { 0, 1e-45f, 3.4e38f }, one[] = { 0, NAN, INFINITY };
+    enum { SIZES = sizeof sizes / sizeof *sizes, ONE = sizeof one / sizeof *one, PLACE = 5 };
+    uint64_t kind = i / RUN % (SIZES + ONE);
+    if (kind < SIZES)
+        return copysignf(sizes[kind], x);
+    return kind > SIZES && i % RUN == PLACE ? copysignf(one[kind - SIZES], x) : x;
+}
+
+static float digits(float x, uint64_t i)
+{
+    static const float sizes[] = { 0x1.fffffep0f, 0x1.fefefep0f, 0x1.fefep0f, 0x1.feffp0f, 0x1.fdf3b6p0f, 1 };
+    return copysignf(sizes[i / RUN % (sizeof sizes / sizeof *sizes)], x);
+}
+
+/* x with another lower half, so that its rounding to bfloat16 is a tie or is close to one. */
+static float halfway(float x, uint64_t i)
+{
+    static const uint32_t lower[] = { 0, 1, 0x7fff, 0x8000, 0x8001, 0xffff };
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    bits = (bits & 0xffff0000u) | lower[i % (sizeof lower / sizeof *lower)];
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
 /* Number i of an operand that the plan changes. */
 static float changed(enum ddl_trial_change change, float x, uint64_t i)
 {
     static const float special[] = { 0, -0.0f, 1e-45f, -1e-40f, 1e-38f, 3.4e38f, INFINITY, -INFINITY, NAN };
-    enum { SPECIAL = sizeof special / sizeof *special, ZEROS = 5, TIES = 4, RUN = 32, KINDS = 4 };
-    static const float extreme[KINDS] = { 0, 1e-45f, 3.4e38f };
+    enum { SPECIAL = sizeof special / sizeof *special, ZEROS = 5, TIES = 4 };
     switch (change) {
     case DDL_TRIAL_LARGE:
         return 40 * x;
     case DDL_TRIAL_NEGATIVE:
         return -fabsf(40 * x);
     case DDL_TRIAL_TINY:
-        return 1e-30f * x;
+        return 1e-37f * x;
     case DDL_TRIAL_HUGE:
-        return 1e30f * x;
+        return 1e33f * x;
     case DDL_TRIAL_EXTREME:
-        return i / RUN % KINDS == KINDS - 1 ? x : copysignf(extreme[i / RUN % KINDS], x);
+        return extreme(x, i);
+    case DDL_TRIAL_HALFWAY:
+        return halfway(x, i);
+    case DDL_TRIAL_DIGITS:
+        return digits(x, i);
     case DDL_TRIAL_ZEROS:
         return i % ZEROS == 0 ? 0 : x;
     case DDL_TRIAL_TIES:

@@ -1,12 +1,11 @@
 /* Attention: long sequences against ref, threads, values that are not finite. */
-#include "support/backends.h"
+#include "support/attention_case.h"
 
 #include "base/bf16.h"
 #include "ddl/backend.h"
 
 #include <math.h>
 
-DEFINE_CALL(attention_fwd, attention_args)
 DEFINE_CALL(attention_bwd, attention_grad_args)
 
 /* B, T, H, h, past: single tokens against a cache; strips of 12 queries, blocks of 96 and pieces of 576 keys
@@ -22,39 +21,16 @@ static const size_t cases[][5] = {
 };
 enum { CASES = sizeof cases / sizeof *cases };
 
-/* Queries of case c, `spread` wide, against keys and values in rows with gaps, or in bfloat16 (`halves`). */
+/* Case c with queries `spread` wide, against keys and values in bfloat16 or not (`halves`). */
 static struct attention_args forward_of(const size_t *c, float spread, bool halves)
 {
-    size_t B = c[0], T = c[1], H = c[2], h = c[3], past = c[4];
-    size_t width = H * h, stride = width + 3, span = past + T;
-    size_t k_batch = (span + 2) * stride, v_batch = (span + 1) * width;
-    return (struct attention_args){ .B = B,
-                                    .T = T,
-                                    .H = H,
-                                    .h = h,
-                                    .past = past,
-                                    .scale = 1 / sqrtf((float)h),
-                                    .q = floats_around(B * T * stride, 0, spread),
-                                    .q_stride = stride,
-                                    .k = halves ? NULL : some_floats(B * k_batch),
-                                    .k16 = halves ? some_halves(B * k_batch) : NULL,
-                                    .k_stride = stride,
-                                    .k_batch = k_batch,
-                                    .v = halves ? NULL : some_floats(B * v_batch),
-                                    .v16 = halves ? some_halves(B * v_batch) : NULL,
-                                    .v_stride = width,
-                                    .v_batch = v_batch };
+    const struct attention_args a = { .B = c[0], .T = c[1], .H = c[2], .h = c[3], .past = c[4] };
+    return attention_case(a, a.B, a.past + a.T, spread, halves);
 }
 
-/* The scratch buffer has exactly the size that attention requests. */
 static void compare_forward(struct attention_args f, double limit)
 {
-    const struct ddl_limits limits = { .T = f.past + f.T, .h = f.h };
-    struct output fwd[] = { { &f.y, f.B * f.T * f.H * f.h, limit, NULL, NULL },
-                            { &f.lse, f.B * f.T * f.H, limit, NULL, NULL } };
-    compare_within(&limits, call_attention_fwd, &f, 2, fwd);
-    f.lse = NULL;
-    compare_within(&limits, call_attention_fwd, &f, 1, fwd);
+    compare_attention(f, f.past + f.T, limit);
 }
 
 static void test_attention(void **state)
@@ -205,9 +181,9 @@ static void test_attention_backward(void **state)
                                          .dk_stride = width + 1,
                                          .dv_stride = width + 2 };
         float *gaps = some_floats(N * (width + 3)); /* between rows: stays */
-        struct output bwd[] = { { &b.dq, N * (width + 3), 5e-6, gaps, NULL },
-                                { &b.dk, N * (width + 1), 5e-6, gaps, NULL },
-                                { &b.dv, N * (width + 2), 5e-6, gaps, NULL } };
+        struct output bwd[] = { { &b.dq, N * (width + 3), 5e-6, gaps },
+                                { &b.dk, N * (width + 1), 5e-6, gaps },
+                                { &b.dv, N * (width + 2), 5e-6, gaps } };
         compare_within(&(struct ddl_limits){ .T = T, .h = h }, call_attention_bwd, &b, 3, bwd);
         release_all();
     }

@@ -1,11 +1,7 @@
 /* Ops on ragged batches: attention against ref, pieces against the whole dense sequence, sequences alone. */
-#include "support/backends.h"
+#include "support/attention_case.h"
 
-#include <math.h>
-#include <stdlib.h>
 #include <string.h>
-
-DEFINE_CALL(attention_fwd, attention_args)
 
 enum { MAX_B = 6 };
 
@@ -58,24 +54,8 @@ static struct ddl_ragged ragged_of(const struct sequence *s, bool in_place)
 
 static struct attention_args attention_of(struct ddl_ragged r, size_t H, size_t h, bool bf16)
 {
-    size_t width = H * h, stride = width + 3, k_batch = (r.max_span + 2) * stride,
-           v_batch = (r.max_span + 1) * width;
-    return (struct attention_args){ .B = 1,
-                                    .T = r.N,
-                                    .H = H,
-                                    .h = h,
-                                    .ragged = r,
-                                    .scale = 1 / sqrtf((float)h),
-                                    .q = floats_around(r.N * stride, 0, 2),
-                                    .q_stride = stride,
-                                    .k = bf16 ? NULL : some_floats(SLOTS * k_batch),
-                                    .k16 = bf16 ? some_halves(SLOTS * k_batch) : NULL,
-                                    .k_stride = stride,
-                                    .k_batch = k_batch,
-                                    .v = bf16 ? NULL : some_floats(SLOTS * v_batch),
-                                    .v16 = bf16 ? some_halves(SLOTS * v_batch) : NULL,
-                                    .v_stride = width,
-                                    .v_batch = v_batch };
+    return attention_case((struct attention_args){ .B = 1, .T = r.N, .H = H, .h = h, .ragged = r }, SLOTS,
+                          r.max_span, 2, bf16);
 }
 
 static void test_attention(void **state)
@@ -84,14 +64,7 @@ static void test_attention(void **state)
     static const size_t heads[][2] = { { 1, 1 }, { 3, 64 }, { 2, 63 }, { 1, 100 } };
     for (size_t i = 0; i < BATCHES * 8; i++) {
         struct ddl_ragged r = ragged_of(batches[i / 8], false);
-        size_t H = heads[i / 2 % 4][0], h = heads[i / 2 % 4][1];
-        struct attention_args f = attention_of(r, H, h, i % 2);
-        const struct ddl_limits limits = { .T = r.max_span, .h = h };
-        struct output fwd[] = { { &f.y, r.N * H * h, 2e-6, NULL, NULL },
-                                { &f.lse, r.N * H, 2e-6, NULL, NULL } };
-        compare_within(&limits, call_attention_fwd, &f, 2, fwd);
-        f.lse = NULL;
-        compare_within(&limits, call_attention_fwd, &f, 1, fwd);
+        compare_attention(attention_of(r, heads[i / 2 % 4][0], heads[i / 2 % 4][1], i % 2), r.max_span, 2e-6);
         release_all();
     }
 }

@@ -23,20 +23,12 @@ static struct ddl_bench_config tiny(const char *preset, enum ddl_precision preci
     return config;
 }
 
-static ddl_backend *cpu(void)
-{
-    struct ddl_error err;
-    ddl_backend *backend;
-    assert_ok(ddl_backend_create(&backend, "cpu", 2, &err), err);
-    return backend;
-}
-
 /* What one step reads: each number of the model once, and keys and values. */
 static void every_model_decodes(void **state)
 {
     (void)state;
     struct ddl_error err;
-    ddl_backend *backend = cpu();
+    ddl_backend *backend = open_test_backend(2);
     const char *preset;
     for (size_t i = 0; (preset = ddl_config_preset_list(i, NULL)); i++) {
         for (size_t k = 0; k < TEST_PRECISIONS; k++) {
@@ -68,7 +60,7 @@ static void tokens_are_compared_with_reading_the_weights(void **state)
 {
     (void)state;
     struct ddl_error err;
-    ddl_backend *backend = cpu();
+    ddl_backend *backend = open_test_backend(2);
     struct ddl_bench_config config = tiny("ddl-1", DDL_PRECISION_BF16);
     config.roofline = true;
     assert_ok(ddl_bench_decode(&config, backend, &report, &err), err);
@@ -85,7 +77,7 @@ static void ops_of_a_token_are_timed(void **state)
 {
     (void)state;
     struct ddl_error err;
-    ddl_backend *backend = cpu();
+    ddl_backend *backend = open_test_backend(2);
     struct ddl_bench_config config = tiny("ddl-cc-ec", DDL_PRECISION_INT8);
     config.profiled = 5;
     assert_ok(ddl_bench_decode(&config, backend, &report, &err), err);
@@ -107,7 +99,7 @@ static void the_cache_is_counted(void **state)
 {
     (void)state;
     struct ddl_error err;
-    ddl_backend *backend = cpu();
+    ddl_backend *backend = open_test_backend(2);
     double bytes[DDL_CACHE_FORMS];
     for (int form = 0; form < DDL_CACHE_FORMS; form++) {
         struct ddl_bench_config config = tiny("baseline", DDL_PRECISION_BF16);
@@ -164,7 +156,7 @@ static void a_wrong_backend_is_not_timed(void **state)
         struct ddl_bench_config config = tiny("ddl-cc-ec", faults[i].precision);
         struct ddl_error err;
         struct faulty_backend faulty;
-        ddl_backend *backend = cpu();
+        ddl_backend *backend = open_test_backend(2);
         faulty_backend_make(&faulty, backend, faults[i].fault);
         assert_int_equal(ddl_bench_decode(&config, &faulty.backend, &report, &err), DDL_E_NUMERIC);
         assert_says(&err, faults[i].gist);

@@ -20,19 +20,11 @@ static struct ddl_bench_op_config tiny(const char *preset, const char *filter)
                                          .filter = filter };
 }
 
-static ddl_backend *cpu(size_t threads)
-{
-    struct ddl_error err;
-    ddl_backend *backend;
-    assert_ok(ddl_backend_create(&backend, "cpu", threads, &err), err);
-    return backend;
-}
-
 static void every_op_of_every_model(void **state)
 {
     (void)state;
     struct ddl_error err;
-    ddl_backend *backend = cpu(2);
+    ddl_backend *backend = open_test_backend(2);
     const char *preset;
     for (size_t i = 0; (preset = ddl_config_preset_list(i, NULL)); i++) {
         struct ddl_bench_op_config config = tiny(preset, NULL);
@@ -64,7 +56,7 @@ static void known_amounts(void **state)
 {
     (void)state;
     struct ddl_error err;
-    ddl_backend *backend = cpu(1);
+    ddl_backend *backend = open_test_backend(1);
     struct ddl_bench_op_config config = tiny("ddl-cc-ec", "matmul.mlp.fwd");
     double m = (double)ddl_config_mlp_size(&config.at.model);
     assert_ok(ddl_bench_op(&config, backend, &report, &err), err);
@@ -108,7 +100,7 @@ static void a_wrong_op_is_not_timed(void **state)
         struct ddl_error err;
         struct faulty_backend faulty;
         char gist[64];
-        ddl_backend *backend = cpu(1);
+        ddl_backend *backend = open_test_backend(1);
         faulty_backend_make(&faulty, backend, faults[i].fault);
         assert_int_equal(ddl_bench_op(&config, &faulty.backend, &report, &err), DDL_E_NUMERIC);
         snprintf(gist, sizeof gist, "bench op: %s", faults[i].op);
@@ -123,7 +115,7 @@ static void the_machine(void **state)
 {
     (void)state;
     struct ddl_error err;
-    ddl_backend *backend = cpu(0);
+    ddl_backend *backend = open_test_backend(0);
     struct ddl_bench_op_config config = tiny("ddl-cc-ec", "copy");
     config.at.roofline = true;
     assert_ok(ddl_bench_op(&config, backend, &report, &err), err);

@@ -28,20 +28,12 @@ static struct ddl_bench_step_config small(const char *preset, enum ddl_precision
 
 static struct ddl_bench_report report;
 
-static ddl_backend *cpu(size_t threads)
-{
-    struct ddl_error err;
-    ddl_backend *backend;
-    assert_ok(ddl_backend_create(&backend, "cpu", threads, &err), err);
-    return backend;
-}
-
 static void a_step_is_timed(void **state)
 {
     (void)state;
     struct ddl_error err;
     struct ddl_bench_step_config config = small("ddl-cc-ec", DDL_PRECISION_F32);
-    ddl_backend *backend = cpu(1);
+    ddl_backend *backend = open_test_backend(1);
     config.at.profiled = 2;
     assert_ok(ddl_bench_step(&config, backend, &report, &err), err);
     double sum = 0;
@@ -98,7 +90,7 @@ static void a_planned_step_is_the_computed_one(void **state)
     static struct ddl_bench_report planned;
     struct ddl_error err;
     const char *preset;
-    ddl_backend *real = cpu(1);
+    ddl_backend *real = open_test_backend(1);
     struct ddl_ops ops = *real->ops;
     ddl_backend blocks = *real, *backend = &blocks;
     ops.logit_block = logits_of_device;
@@ -137,7 +129,7 @@ static void a_fused_kernel_reads_a_state_once(void **state)
         double spared; /* s, by each sublayer */
     } cases[] = { { "ddl-cc", 5 + 12 + 5 }, { "ddl-mix", 5 + 12 + 5 }, { "ddl-tc", 12 }, { "ddl-1", 1 + 1 } };
     struct ddl_error err;
-    ddl_backend *backend = cpu(1);
+    ddl_backend *backend = open_test_backend(1);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct ddl_bench_step_config config = small(cases[i].preset, DDL_PRECISION_F32);
         const struct ddl_config *k = &config.at.model;
@@ -186,7 +178,7 @@ static void products_are_those_of_the_step(void **state)
     for (int precision = 0; precision < 2; precision++) {
         struct ddl_bench_step_config config = small("baseline", (enum ddl_precision)precision);
         const struct ddl_config *k = &config.at.model;
-        ddl_backend *backend = cpu(2);
+        ddl_backend *backend = open_test_backend(2);
         config.products = true;
         assert_ok(ddl_bench_step(&config, backend, &report, &err), err);
         const struct ddl_bench_row *products = ddl_bench_find(&report, "products"),
@@ -248,7 +240,7 @@ static void a_wrong_backend_is_not_timed(void **state)
         struct ddl_bench_step_config config = small(faults[i].preset, faults[i].precision);
         struct ddl_error err;
         struct faulty_backend faulty;
-        ddl_backend *backend = cpu(1);
+        ddl_backend *backend = open_test_backend(1);
         faulty_backend_make(&faulty, backend, faults[i].fault);
         assert_int_equal(ddl_bench_step(&config, &faulty.backend, &report, &err), DDL_E_NUMERIC);
         assert_says(&err, "a wrong result is not timed");

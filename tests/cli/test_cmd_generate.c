@@ -17,13 +17,12 @@ static int write_model(void **state)
     (void)state;
     struct ddl_config config = tiny_config("baseline", TINY_VOCAB);
     struct ddl_error err;
-    ddl_backend *backend;
     ddl_model *model;
     config.block_size = 30000;
     remove_scratch("model");
     snprintf(folder, sizeof folder, "%s", scratch_path("model"));
     assert_ok(ddl_file_make_dir(folder, &err), err);
-    assert_ok(ddl_backend_create(&backend, "cpu", 1, &err), err);
+    ddl_backend *backend = open_test_backend(1);
     assert_ok(ddl_model_create(&model, &config, backend, &err), err);
     assert_ok(ddl_model_init(model, 1, &err), err);
     assert_ok(ddl_model_save(model, folder, &err), err);

@@ -262,7 +262,7 @@ static void hf_card_describes_the_run(void **state)
     char *text;
     size_t size;
     write_random_shard(scratch_path("train.bin"), 1, 300, 3000);
-    struct ddl_train_config t = tiny_run("ddl-cc", 300, "cpu", scratch_path("run"));
+    struct ddl_train_config t = tiny_run("ddl-cc", 300, test_backend(0), scratch_path("run"));
     t.checkpoint_every = 8;
     t.log_every = 1;
     assert_ok(ddl_train_run(&t, NULL, NULL, &err), err);

@@ -12,12 +12,11 @@ enum { MEBI = 1 << 20 };
 static struct ddl_config write_model(const char *folder)
 {
     struct ddl_config config = tiny_config("ddl-cc-ec", 60000);
-    ddl_backend *backend;
     ddl_model *model;
     struct ddl_error err;
     config.d_model = 512;
     config.n_layers = 1;
-    assert_ok(ddl_backend_create(&backend, "cpu", 2, &err), err);
+    ddl_backend *backend = open_test_backend(2);
     assert_ok(ddl_model_create(&model, &config, backend, &err), err);
     assert_ok(ddl_model_init(model, 1, &err), err);
     assert_ok(ddl_file_make_dir(folder, &err), err);

@@ -1,17 +1,10 @@
 #!/bin/sh
-# backend.sh SOURCE PROGRAM MEMORY_TEST CONTEXT_TEST [PLUGIN DRIVER_FOLDER]: the CUDA backend on simulated devices: its ops
+# backend.sh SOURCE PROGRAM PLUGIN DRIVER_FOLDER MEMORY_TEST CONTEXT_TEST: the CUDA backend on simulated devices: its ops
 # compared with `ref`, its memory, transfers and events, sessions with long contexts, and its error messages.
 set -eu
-source=$1
-ddl=$2
-memory=$3
-long_context=$4
-. "$source/tests/support/checks.sh"
-[ $# -eq 6 ] || { skip backend "there is no C++ compiler"; finish; }
-driver=$6
-DDL_BACKEND_PLUGIN=$5
-export DDL_BACKEND_PLUGIN
-simulated() { LD_LIBRARY_PATH="$driver" "$@"; }
+. "$1/tests/cuda/device_support.sh"
+memory=$5
+long_context=$6
 
 # ops DEVICE WITHOUT_ALGORITHM NAME...: the ops whose names contain one of these, or all. With WITHOUT_ALGORITHM 1 cuBLASLt
 # has none for any product.
@@ -55,17 +48,15 @@ cublaslt() {
 
 # train_wide BACKEND CHANNELS: two steps of a model with so many value channels.
 train_wide() {
-    simulated "$ddl" train --backend "$1" --model ddl-tc --ddl-value-channels "$2" --hidden-size 8 --num-hidden-layers 1 \
-        --num-attention-heads 1 --head-dim 16 --vocab-size 270 --block-size 16 --tokenizer tokenizer.json --train-data shards \
-        --val-every 0 --batch 1 --seq 4 --steps 2 --warmup 1 --threads 1 --out "run_$1" >out 2>&1
+    # shellcheck disable=SC2086
+    simulated "$ddl" train --backend "$1" --model ddl-tc --ddl-value-channels "$2" --hidden-size 8 $tiny_model --batch 1 --seq 4 \
+        --steps 2 --out "run_$1" >out 2>&1
 }
 
 # The most channels of an odd number are trained as on the CPU, and one more is rejected.
 channels() {
-    rm -rf shards tokenizer.json run_cpu run_cuda
-    seq 4000 >corpus.txt
-    "$ddl" tokenizer train --quiet corpus.txt --vocab-size 270 --out tokenizer.json
-    "$ddl" data build --quiet corpus.txt --separator '' --tokenizer tokenizer.json --out shards
+    rm -rf run_cpu run_cuda
+    make_data
     ! train_wide cuda 513 || fail "513 channels"
     [ "$(cat out)" = "ddl: backend cuda: value channels: expected at most 512, 1024 if even, 2048 if a multiple of 4, found 513: use --backend cpu" ] || { cat out; fail "no message"; }
     for backend in cpu cuda; do

@@ -1,20 +1,14 @@
 #!/bin/sh
-# graphs.sh SOURCE PROGRAM [PLUGIN DRIVER_FOLDER]: graphs on a simulated CUDA device: training, losses and generation have the
+# graphs.sh SOURCE PROGRAM PLUGIN DRIVER_FOLDER: graphs on a simulated CUDA device: training, losses and generation have the
 # same bits as with launches one by one, few graphs are made, and what fails is replaced or reported.
 set -eu
-source=$1
-ddl=$2
-. "$source/tests/support/checks.sh"
-[ $# -eq 4 ] || { skip graphs "there is no C++ compiler, or the C compiler has no __builtin_clear_padding"; finish; }
-driver=$4
-DDL_BACKEND_PLUGIN=$3
-export DDL_BACKEND_PLUGIN
+. "$1/tests/cuda/device_support.sh"
 
-# simulated OUT COMMAND...: standard output in OUT.out, messages in OUT.log, numbers of graphs and of their launches in OUT.report.
-simulated() {
+# reporting OUT COMMAND...: standard output in OUT.out, messages in OUT.log, numbers of graphs and of their launches in OUT.report.
+reporting() {
     out=$1
     shift
-    CUDA_SIM_REPORT=$PWD/$out.report LD_LIBRARY_PATH="$driver" "$@" >"$out.out" 2>"$out.log" || { cat "$out.log"; fail "$out"; }
+    CUDA_SIM_REPORT=$PWD/$out.report simulated "$@" >"$out.out" 2>"$out.log" || { cat "$out.log"; fail "$out"; }
     ! grep 'simulated CUDA device' "$out.log" || fail "$out: a message of the device"
 }
 
@@ -26,9 +20,9 @@ train() {
     out=$1
     shift
     rm -rf "$out"
-    simulated "$out" "$ddl" train --backend cuda --hidden-size 16 --num-hidden-layers 1 --num-attention-heads 1 --head-dim 16 \
-        --vocab-size 270 --block-size 16 --tokenizer tokenizer.json --train-data shards --val-every 0 --checkpoint-every 0 \
-        --telemetry-every 0 --batch 2 --seq 8 --steps 5 --warmup 1 --threads 1 --out "$out" "$@"
+    # shellcheck disable=SC2086
+    reporting "$out" "$ddl" train --backend cuda --hidden-size 16 $tiny_model --checkpoint-every 0 --telemetry-every 0 --batch 2 \
+        --seq 8 --steps 5 --out "$out" "$@"
 }
 
 losses() { sed -n 's/^{"step":\([0-9]*\),\("\(val_\)*loss":[0-9.e-]*\),.*/\1 \2/p' "$1/metrics.jsonl"; }
@@ -75,9 +69,9 @@ no_capture() {
 # failing VARIABLE NUMBER MESSAGE: a run that ends with one error.
 failing() {
     rm -rf failed
-    ! env "$1=$2" LD_LIBRARY_PATH="$driver" "$ddl" train --backend cuda --model baseline --hidden-size 16 --num-hidden-layers 1 \
-        --num-attention-heads 1 --head-dim 16 --vocab-size 270 --block-size 16 --tokenizer tokenizer.json --train-data shards \
-        --val-every 0 --telemetry-every 0 --batch 2 --seq 8 --steps 5 --warmup 1 --threads 1 --quiet --out failed >failed.out 2>failed.txt || fail "no error"
+    # shellcheck disable=SC2086
+    ! simulated env "$1=$2" "$ddl" train --backend cuda --model baseline --hidden-size 16 $tiny_model --telemetry-every 0 --batch 2 \
+        --seq 8 --steps 5 --quiet --out failed >failed.out 2>failed.txt || fail "no error"
     grep -v '^simulated CUDA device: .* are not freed$' failed.txt >failed.log
     [ "$(wc -l <failed.log)" -eq 1 ] && grep -q "^ddl: .*backend cuda: $3\$" failed.log || { cat failed.log; fail "message"; }
 }
@@ -86,7 +80,7 @@ failing() {
 generate() {
     out=$1
     shift
-    simulated "$out" "$ddl" generate with --backend cuda --prompt 12 --n 4 --stop 1 --max-tokens 24 --seed 3 --threads 1 --json "$@"
+    reporting "$out" "$ddl" generate with --backend cuda --prompt 12 --n 4 --stop 1 --max-tokens 24 --seed 3 --threads 1 --json "$@"
 }
 
 # A graph for each number of sequences, and the same texts without graphs.
@@ -102,19 +96,16 @@ generation() {
 # Sums of logarithms of many passes.
 evaluation() {
     set -- "$ddl" eval with --backend cuda --text text.txt --seq 16 --batch 2 --threads 1 --json
-    simulated eval "$@"
+    reporting eval "$@"
     [ "$(reported eval graphs)" -le 2 ] && [ "$(reported eval launches)" -ge 2 ] || { cat eval.report; fail "graphs"; }
-    CUDA_SIM_FAIL_INSTANTIATE=1 simulated direct "$@"
+    CUDA_SIM_FAIL_INSTANTIATE=1 reporting direct "$@"
     sed 's/"seconds":[0-9.e-]*//' eval.out >expected
     sed 's/"seconds":[0-9.e-]*//' direct.out >found
     cmp expected found || { cat expected found; fail "the losses differ"; }
 }
 
-seq 4000 >corpus.txt
+make_data
 seq 200 >text.txt
-"$ddl" tokenizer train --quiet corpus.txt --vocab-size 270 --overwrite --out tokenizer.json
-rm -rf shards
-"$ddl" data build --quiet corpus.txt --separator '' --tokenizer tokenizer.json --out shards
 # Five steps of two sublayers: the first reading of a state, and the last gradient of one, have no update beside them.
 check fused fused 'compress_bwd 5 compress_fwd 5 delta_fwd_read 10 read_delta_bwd 10' --model ddl-cc-ec
 check fused_bfloat16 fused 'delta_bwd_read 10 delta_fwd_read 10' --model ddl-1 --dtype bf16

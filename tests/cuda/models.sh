@@ -1,24 +1,17 @@
 #!/bin/sh
-# models.sh SOURCE PROGRAM [PLUGIN DRIVER_FOLDER]: commands on a simulated CUDA device compared with the CPU: a model's loss in
+# models.sh SOURCE PROGRAM PLUGIN DRIVER_FOLDER: commands on a simulated CUDA device compared with the CPU: a model's loss in
 # each format of the weights, and training under each recompute choice; training with TF32; test vectors in bfloat16.
 set -eu
-source=$1
-ddl=$2
-. "$source/tests/support/checks.sh"
-[ $# -eq 4 ] || { skip models "there is no C++ compiler"; finish; }
-driver=$4
-DDL_BACKEND_PLUGIN=$3
-export DDL_BACKEND_PLUGIN
-simulated() { LD_LIBRARY_PATH="$driver" "$@"; }
+. "$1/tests/cuda/device_support.sh"
 
 # train BACKEND OPTION...: two steps in run_BACKEND; standard error in out.
 train() {
     backend=$1
     shift
     rm -rf "run_$backend"
-    simulated "$ddl" train --backend "$backend" --model ddl-cc-ec --hidden-size 16 --num-hidden-layers 1 \
-        --num-attention-heads 1 --head-dim 16 --vocab-size 270 --block-size 16 --tokenizer tokenizer.json --train-data shards \
-        --val-every 0 --batch 2 --seq 8 --steps 2 --warmup 1 --threads 1 --out "run_$backend" "$@" >out 2>&1 ||
+    # shellcheck disable=SC2086
+    simulated "$ddl" train --backend "$backend" --model ddl-cc-ec --hidden-size 16 $tiny_model --batch 2 --seq 8 --steps 2 \
+        --out "run_$backend" "$@" >out 2>&1 ||
         { cat out; fail "training on $backend"; }
 }
 
@@ -182,11 +175,8 @@ no_tf32() {
 # A model in bfloat16 whose gradients cancel: roundings of the softmax weights exceed the limits.
 canceling() { simulated "$ddl" verify "$source/tests/golden/hyper" --backend cuda --dtype bf16 >model.txt || { cat model.txt; fail "the model differs"; }; }
 
-seq 4000 >corpus.txt
+make_data
 seq 80 >text.txt
-"$ddl" tokenizer train --quiet corpus.txt --vocab-size 270 --overwrite --out tokenizer.json
-rm -rf shards
-"$ddl" data build --quiet corpus.txt --separator '' --tokenizer tokenizer.json --out shards
 for choice in none elementwise block; do
     check "recompute_$choice" recompute "$choice"
 done

@@ -1,27 +1,22 @@
 #!/bin/sh
-# ranks.sh SOURCE PROGRAM [PLUGIN DRIVER_FOLDER MPI_PLUGIN]: training on several simulated CUDA devices, whose ranks exchange
+# ranks.sh SOURCE PROGRAM PLUGIN DRIVER_FOLDER MPI_PLUGIN: training on several simulated CUDA devices, whose ranks exchange
 # by the stand-in for NCCL: losses, checkpoints, and what is left of a job in which a rank is lost.
 set -eu
-source=$1
-ddl=$2
-. "$source/tests/support/checks.sh"
+. "$1/tests/cuda/device_support.sh"
 . "$source/tests/comm/ranks.sh"
-[ $# -eq 5 ] || { skip ranks "there is no C++ compiler or no MPI plugin"; finish; }
-driver=$4
 scratch=$PWD
 need_mpirun "$5"
-export DDL_BACKEND_PLUGIN="$3" CUDA_SIM_DEVICES=4 TMPDIR="$scratch"
-devices() { LD_LIBRARY_PATH="$driver" run_ranks "$@"; }
+export CUDA_SIM_DEVICES=4 TMPDIR="$scratch"
+devices() { simulated run_ranks "$@"; }
 
 # train RANKS BACKEND OUT OPTION...: a model of one layer; buckets of 1,024 numbers, of which the last is shorter and has
 # unequal pieces. Standard error in log.
 train() {
     ranks=$1 backend=$2 out=$3
     shift 3
-    devices "$ranks" "$ddl" train --backend "$backend" --model baseline --hidden-size 8 --num-hidden-layers 1 \
-        --num-attention-heads 1 --head-dim 16 --vocab-size 270 --block-size 16 --tokenizer tokenizer.json --train-data shards \
-        --val-every 0 --global-batch 4 --batch 1 --seq 4 --schedule constant --warmup 1 --log-every 1 --checkpoint-every 0 \
-        --threads 1 --comm-bucket 4096 --out "$out" "$@" >log 2>&1
+    # shellcheck disable=SC2086
+    devices "$ranks" "$ddl" train --backend "$backend" --model baseline --hidden-size 8 $tiny_model --global-batch 4 --batch 1 \
+        --seq 4 --schedule constant --log-every 1 --checkpoint-every 0 --comm-bucket 4096 --out "$out" "$@" >log 2>&1
 }
 
 must_train() { train "$@" || { cat log; fail "no run"; }; }
@@ -105,7 +100,7 @@ lost_device() {
         ranks=$1
         shift
         # shellcheck disable=SC2016 # expanded by the rank's shell
-        LD_LIBRARY_PATH="$driver" run_ranks "$ranks" sh -c '[ "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" != 1 ] || export CUDA_SIM_FAIL=60
+        simulated run_ranks "$ranks" sh -c '[ "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" != 1 ] || export CUDA_SIM_FAIL=60
             exec "$@"' sh "$@"
     }
     ! train 2 cuda run_device_lost --steps 2 || fail "no error"
@@ -145,9 +140,7 @@ killed_rank() {
 }
 
 rm -rf run_* shards
-seq 4000 >corpus.txt
-"$ddl" tokenizer train --quiet corpus.txt --vocab-size 270 --overwrite --out tokenizer.json
-"$ddl" data build --quiet corpus.txt --separator '' --tokenizer tokenizer.json --out shards
+make_data
 must_train 1 cpu run_cpu --steps 4
 for ranks in 1 2 4; do
     check "losses_of_$ranks" several_ranks "$ranks"

@@ -481,5 +481,5 @@ int main(void)
         cmocka_unit_test(rows_change_nothing),      cmocka_unit_test(the_oldest_slot_is_replaced),
         cmocka_unit_test(text_is_received),         cmocka_unit_test(refusals),
     };
-    return cmocka_run_group_tests(tests, share_cpu, unshare);
+    return cmocka_run_group_tests(tests, share_backend, unshare);
 }

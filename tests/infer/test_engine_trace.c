@@ -290,5 +290,5 @@ int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(traces_are_the_passes),
                                         cmocka_unit_test(forces_are_of_one_request) };
-    return cmocka_run_group_tests(tests, share_cpu, unshare);
+    return cmocka_run_group_tests(tests, share_backend, unshare);
 }

@@ -223,8 +223,7 @@ static void tokens_are_scored(void **state)
     assert_int_equal(all.n, 1);
     assert_ok(ddl_tokenizer_encode(tokenizer, words, strlen(words), false, &all, &err), err);
     tokens_by_hand(model, &all);
-    ddl_backend *cpu;
-    assert_ok(ddl_backend_create(&cpu, "cpu", 2, &err), err);
+    ddl_backend *cpu = open_test_backend(2);
     ddl_model *same = tiny_model("ddl-cc-ec", TINY_VOCAB, 5, cpu);
     tokens_by_hand(same, &all);
     ddl_model_free(same);
@@ -237,8 +236,7 @@ static void tokens_of_reduced_weights(void **state)
 {
     (void)state;
     struct ddl_error err;
-    ddl_backend *cpu;
-    assert_ok(ddl_backend_create(&cpu, "cpu", 2, &err), err);
+    ddl_backend *cpu = open_test_backend(2);
     ddl_model *reduced = tiny_model("ddl-cc-ec", TINY_VOCAB, 5, cpu);
     for (size_t p = 1; p < TEST_PRECISIONS; p++) {
         struct collected c;
@@ -370,9 +368,7 @@ static const char text[] = "The cat sat on the mat, and the dog on the cat.";
 static void evaluate_rank(ddl_comm *comm, void *user)
 {
     struct rank *rank = (struct rank *)user + ddl_comm_rank(comm);
-    struct ddl_error err;
-    ddl_backend *own;
-    assert_ok(ddl_backend_create(&own, "cpu", 1, &err), err);
+    ddl_backend *own = open_test_backend(1);
     ddl_model *m = tiny_model("ddl-cc-ec", TINY_VOCAB, 5, own);
     rank->config.comm = comm;
     rank->config.progress = rank->progress;
@@ -619,13 +615,12 @@ static void reduced_weights_cost_little(void **state)
     struct ddl_error err;
     double loss[3];
     ddl_shards *unseen;
-    ddl_backend *cpu;
     write_random_shard(scratch_path("rule.bin"), 4, 97, 40000);
     write_random_shard(scratch_path("unseen.bin"), 5, 97, 4000);
     remove_scratch("trained");
     train_small(scratch_path("rule.bin"), scratch_path("trained"));
     assert_ok(ddl_shards_open(&unseen, scratch_path("unseen.bin"), &err), err);
-    assert_ok(ddl_backend_create(&cpu, "cpu", 2, &err), err);
+    ddl_backend *cpu = open_test_backend(2);
     for (size_t p = 0; p < TEST_PRECISIONS; p++) {
         enum ddl_precision precision = test_precisions[p];
         const struct ddl_load_options options = { .precision = precision };

@@ -159,7 +159,7 @@ static void each_model(void (*check)(ddl_model *model, const char *preset, size_
     for (size_t i = 0; i < PRESETS * PRECISIONS; i++) {
         struct ddl_config config = config_of(presets[i / PRECISIONS]);
         for (size_t b = 0; b < 3; b++) {
-            ddl_backend *backend = backend_of(b ? "cpu" : "ref", b);
+            ddl_backend *backend = b ? open_test_backend(b) : backend_of("ref", b);
             char what[128];
             ddl_model *model = model_of(&config, test_precisions[i % PRECISIONS], backend);
             snprintf(what, sizeof what, "%s, %s, %s", presets[i / PRECISIONS],
@@ -194,7 +194,7 @@ static void other_slots_change_nothing_in_wide_models(void **state)
         config.d_model = 192;
         config.head_dim = 64;
         config.n_heads = 3;
-        ddl_backend *backend = backend_of("cpu", 2);
+        ddl_backend *backend = open_test_backend(2);
         ddl_model *model = model_of(&config, precision, backend);
         greedy_together(model, 33, ddl_precision_names[precision]);
         ddl_model_free(model);
@@ -324,7 +324,7 @@ static void forks_and_resets(void **state)
     static const size_t lengths[] = { 1, 2, 5, 13 };
     for (size_t i = 0; i < PRESETS * PRECISIONS * 4; i++) {
         struct ddl_config config = config_of(presets[i / 12]);
-        ddl_backend *backend = backend_of("cpu", 2);
+        ddl_backend *backend = open_test_backend(2);
         ddl_model *model = model_of(&config, test_precisions[i / 4 % PRECISIONS], backend);
         ddl_session *session = session_of(model, 3, 8);
         size_t n = lengths[i % 4], slots[] = { 2, 0 };
@@ -374,7 +374,7 @@ static void choices_are_scored_by_forks(void **state)
     (void)state;
     enum { SHARED = 9, CHOICES = 3 };
     struct ddl_config config = config_of("ddl-tc-ec");
-    ddl_backend *backend = backend_of("cpu", 2);
+    ddl_backend *backend = open_test_backend(2);
     ddl_model *model = model_of(&config, DDL_PRECISION_F32, backend);
     ddl_session *session = session_of(model, CHOICES + 1, 8);
     int32_t context[SHARED], tokens[CHOICES][CONTEXT], targets[CHOICES][CONTEXT];
@@ -641,7 +641,7 @@ static void a_retry_appends_once(void **state)
     (void)state;
     for (size_t i = 0; i < PRESETS * 5; i++) {
         struct ddl_config config = config_of(presets[i / 5]);
-        ddl_backend *backend = backend_of("cpu", 1);
+        ddl_backend *backend = open_test_backend(1);
         struct ddl_backend wrapper = *backend;
         struct ddl_ops ops = *backend->ops;
         ops.check_error = lose;
@@ -856,7 +856,7 @@ static void memory_is_known_beforehand(void **state)
     for (size_t i = 0; i < PRESETS * PRECISIONS * 4; i++) {
         struct ddl_config config = config_of(presets[i / 12]);
         enum ddl_precision precision = test_precisions[i / 4 % PRECISIONS];
-        ddl_backend *backend = backend_of("cpu", 1);
+        ddl_backend *backend = open_test_backend(1);
         struct ddl_backend counted = *backend;
         struct ddl_ops ops = *backend->ops;
         ops.alloc = counted_alloc;
@@ -926,7 +926,7 @@ static void steps_differ_in_memory_only(void **state)
     static const size_t slots[STEPS][2] = { { 0, 2 }, { 0, 2 }, { 3, 1 } };
     for (size_t i = 0; i < PRESETS * PRECISIONS; i++) {
         struct ddl_config config = config_of(presets[i / PRECISIONS]);
-        ddl_backend *backend = backend_of("cpu", 1);
+        ddl_backend *backend = open_test_backend(1);
         ddl_model *model = model_of(&config, test_precisions[i % PRECISIONS], backend);
         ddl_session *session = session_of(model, 4, 16);
         struct ddl_profile profile;
@@ -1056,7 +1056,7 @@ static void parts_and_cuts_have_the_same_bits(void **state)
 static void cuts_are_checked(void **state)
 {
     (void)state;
-    ddl_backend *backend = backend_of("cpu", 1);
+    ddl_backend *backend = open_test_backend(1);
     struct ddl_config config = config_of("ddl-tc-ec");
     ddl_model *model = model_of(&config, DDL_PRECISION_F32, backend);
     ddl_session *session = marked_session(model), *plain = session_of(model, 2, 16);

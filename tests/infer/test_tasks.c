@@ -329,12 +329,11 @@ static void test_scores(void **state)
     (void)state;
     struct ddl_task_config config = config_of("");
     struct ddl_error err = { 0 };
-    ddl_backend *backend;
     ddl_task *task;
     char path[1024];
     snprintf(path, sizeof path, "%s", scratch_path("four.jsonl"));
     write_text("four.jsonl", own);
-    assert_ok(ddl_backend_create(&backend, "cpu", 2, &err), err);
+    ddl_backend *backend = open_test_backend(2);
     ddl_model *model = make_model(backend);
     assert_ok(ddl_task_load(&task, path, &config, tokenizer, &err), err);
     assert_string_equal(ddl_task_title(task), "four");
@@ -406,8 +405,6 @@ static void test_branches(void **state)
 {
     (void)state;
     static const char words[][8] = { " the", " the", " a", " cat", " sat" };
-    struct ddl_error err = { 0 };
-    ddl_backend *backend;
     FILE *choices = fopen(scratch_path("branches.jsonl"), "w");
     FILE *pairs = fopen(scratch_path("pairs.jsonl"), "w");
     assert_non_null(choices);
@@ -429,7 +426,7 @@ static void test_branches(void **state)
                 words[(random >> 16) % 5], words[i / 5 % 5]);
     }
     assert_int_equal(fclose(choices) + fclose(pairs), 0);
-    assert_ok(ddl_backend_create(&backend, "cpu", 2, &err), err);
+    ddl_backend *backend = open_test_backend(2);
     ddl_model *model = make_model(backend);
     check_file(model, "branches.jsonl");
     check_file(model, "pairs.jsonl");
@@ -463,9 +460,7 @@ static void score_rank(ddl_comm *comm, void *user)
 {
     struct rank *rank = (struct rank *)user + ddl_comm_rank(comm);
     const struct ddl_task_score_options options = { .each = keep_document, .user = rank, .comm = comm };
-    struct ddl_error err;
-    ddl_backend *backend;
-    assert_ok(ddl_backend_create(&backend, "cpu", 1, &err), err);
+    ddl_backend *backend = open_test_backend(1);
     ddl_model *model = make_model(backend);
     rank->status = ddl_task_score(rank->task, model, rank->done, &options, rank->scores, &rank->err);
     ddl_model_free(model);

@@ -434,7 +434,7 @@ static void refusals(void **state)
     struct small_model f;
     struct ddl_error err;
     struct ddl_loss loss;
-    small_model_make(&f, "cpu", &k, DDL_PRECISION_F32);
+    small_model_make(&f, test_backend(0), &k, DDL_PRECISION_F32);
     double free_loss = loss_of(&f);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         assert_int_equal(ddl_model_force(f.model, rows[i].layer, rows[i].sub, &rows[i].force, &err),

@@ -105,7 +105,7 @@ static void what_is_held(void **state)
         ddl_model *whole, *inference_only, *loaded;
         ddl_backend *backend;
         struct ddl_error err;
-        assert_ok(ddl_backend_create(&backend, k % 4 < 2 ? "ref" : "cpu", 2, &err), err);
+        assert_ok(ddl_backend_create(&backend, k % 4 < 2 ? "ref" : test_backend(0), 2, &err), err);
         assert_ok(ddl_model_create(&whole, &config, backend, &err), err);
         assert_ok(ddl_model_init(whole, 3, &err), err);
         assert_ok(ddl_file_make_dir(folder, &err), err);
@@ -237,11 +237,10 @@ static void memory_is_as_reported(void **state)
         struct ddl_config config = small_config("ddl-cc-ec");
         struct ddl_load_options options = { .precision = precision };
         const char *folder = scratch_path("counted");
-        ddl_backend *backend;
         ddl_model *model;
         struct ddl_error err;
         config.vocab_size = 20000;
-        assert_ok(ddl_backend_create(&backend, "cpu", 2, &err), err);
+        ddl_backend *backend = open_test_backend(2);
         assert_ok(ddl_model_create(&model, &config, backend, &err), err);
         assert_ok(ddl_file_make_dir(folder, &err), err);
         assert_ok(ddl_model_save(model, folder, &err), err);
@@ -277,11 +276,10 @@ static void refusals(void **state)
     static const char *const alone[] = { "its weights in bf16 alone", "its weights in int8 alone" };
     for (size_t k = 0; k < N_REDUCED; k++) {
         struct ddl_config config = small_config("ddl-cc-ec");
-        ddl_backend *backend;
         ddl_model *model;
         ddl_workspace *ws;
         struct ddl_error err;
-        assert_ok(ddl_backend_create(&backend, "cpu", 2, &err), err);
+        ddl_backend *backend = open_test_backend(2);
         assert_ok(ddl_model_create_for_inference(&model, &config, reduced[k], backend, &err), err);
         assert_int_equal(ddl_model_enable_grad(model, &err), DDL_E_USAGE);
         assert_says(&err, alone[k]);

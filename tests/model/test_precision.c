@@ -324,7 +324,7 @@ static void the_cache_goes_with_the_weights(void **state)
     for (size_t k = 0; k < TEST_PRECISIONS; k++) {
         enum ddl_precision precision = test_precisions[k];
         struct small_model f;
-        make_reduced(&f, "cpu", &config, precision, true);
+        make_reduced(&f, test_backend(0), &config, precision, true);
         size_t bytes = SMALL_B * SMALL_T * config.vocab_size * sizeof(float);
         float *of[] = { decoded(&f, 1, DDL_CACHE_AUTO), decoded(&f, 1, DDL_CACHE_F32),
                         decoded(&f, 1, DDL_CACHE_BF16) };
@@ -343,7 +343,7 @@ static void eight_bits_are_not_trained(void **state)
     struct small_model f;
     struct ddl_error err;
     ddl_workspace *ws;
-    small_model_make(&f, "cpu", &config, DDL_PRECISION_F32);
+    small_model_make(&f, test_backend(0), &config, DDL_PRECISION_F32);
     assert_ok(ddl_model_set_precision(f.model, DDL_PRECISION_INT8, &err), err);
     assert_int_equal(
         ddl_workspace_create(&ws, f.model,
@@ -357,8 +357,8 @@ static void runs_repeat(void **state)
 {
     (void)state;
     for (size_t i = 0; i < SMALL_VARIANTS; i++) {
-        struct results first = results_of(&small_variants[i], "cpu", DDL_PRECISION_BF16, NULL);
-        struct results again = results_of(&small_variants[i], "cpu", DDL_PRECISION_BF16, NULL);
+        struct results first = results_of(&small_variants[i], test_backend(0), DDL_PRECISION_BF16, NULL);
+        struct results again = results_of(&small_variants[i], test_backend(0), DDL_PRECISION_BF16, NULL);
         assert_true(first.loss == again.loss);
         assert_memory_equal(first.gradients, again.gradients, first.n * sizeof *first.gradients);
         free(first.gradients);
@@ -378,7 +378,7 @@ static size_t casts_of_a_step(const struct ddl_config *config, enum ddl_recomput
     struct ddl_loss loss;
     struct ddl_error err;
     ddl_workspace *ws;
-    small_model_make(&f, "cpu", config, DDL_PRECISION_BF16);
+    small_model_make(&f, test_backend(0), config, DDL_PRECISION_BF16);
     ddl_profile_init(&profile, f.backend);
     assert_ok(ddl_workspace_create(&ws, f.model, &options, &err), err);
     assert_ok(ddl_model_backward(f.model, ws, &f.batch, 1, &loss, &err), err);

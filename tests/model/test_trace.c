@@ -142,7 +142,7 @@ static void sources_have_weights(void **state)
         struct ddl_config k = small_config("attnres");
         struct small_model f;
         k.attnres_block = blocks[i];
-        small_model_make(&f, "cpu", &k, DDL_PRECISION_F32);
+        small_model_make(&f, test_backend(0), &k, DDL_PRECISION_F32);
         for (size_t p = 0; p < ddl_model_n_params(f.model); p++)
             change_param(f.model, p, 0, 5, 0.9f, 0.3f);
         struct depth_seen seen = { .backend = f.backend, .block = blocks[i] };
@@ -163,7 +163,7 @@ static void read_all(const char *preset, size_t expected, const char *tensor)
     struct ddl_loss loss;
     struct ddl_error err;
     float beta[N];
-    small_model_make(&f, "cpu", &config, DDL_PRECISION_F32);
+    small_model_make(&f, test_backend(0), &config, DDL_PRECISION_F32);
     assert_ok(ddl_model_backward(f.model, f.ws, &f.batch, 1, &loss, &err), err);
     assert_int_equal(ddl_workspace_n_steps(f.ws), expected);
     for (size_t s = 0; s < expected; s++) {

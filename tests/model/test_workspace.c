@@ -323,10 +323,9 @@ static void another_model_is_refused(void **state)
 {
     (void)state;
     struct ddl_error err;
-    ddl_backend *backend;
     ddl_model *models[2];
     ddl_workspace *ws;
-    assert_ok(ddl_backend_create(&backend, "cpu", 1, &err), err);
+    ddl_backend *backend = open_test_backend(1);
     for (size_t i = 0; i < 2; i++) {
         struct ddl_config config = variant_config(&small_variants[0]);
         config.n_layers += i;

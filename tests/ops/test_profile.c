@@ -51,10 +51,8 @@ static float *gradient(ddl_backend *backend)
 static void profiling_changes_nothing(void **state)
 {
     (void)state;
-    struct ddl_error err;
-    ddl_backend *backend;
     struct ddl_profile profile;
-    assert_ok(ddl_backend_create(&backend, "cpu", 2, &err), err);
+    ddl_backend *backend = open_test_backend(2);
     ddl_profile_init(&profile, backend);
     float *plain = gradient(backend), *timed = gradient(&profile.backend);
     assert_memory_equal(plain, timed, 61 * 128 * sizeof *plain);
@@ -80,11 +78,9 @@ static void count_products(void *user, int op, const void *args)
 static void a_watcher_sees_every_op(void **state)
 {
     (void)state;
-    struct ddl_error err;
-    ddl_backend *backend;
     struct ddl_profile profile;
     size_t seen = 0;
-    assert_ok(ddl_backend_create(&backend, "cpu", 1, &err), err);
+    ddl_backend *backend = open_test_backend(1);
     ddl_profile_init(&profile, backend);
     profile.watch = count_products;
     profile.watch_user = &seen;

@@ -30,6 +30,13 @@ static void the_number_behind_is_written(void *ctx, const struct rmsnorm_args *a
     a->y[a->N * a->d] = 0;
 }
 
+static void a_row_behind_is_normalized(void *ctx, const struct rmsnorm_args *a)
+{
+    struct rmsnorm_args more = *a;
+    more.N = a->N + 1; /* of what lies behind the operands: NaN */
+    real->rmsnorm_fwd(ctx, &more);
+}
+
 static void the_number_before_is_written(void *ctx, const struct rmsnorm_args *a)
 {
     real->rmsnorm_fwd(ctx, a);
@@ -80,6 +87,7 @@ static const struct fault {
     { one_number_is_wrong, "y: error" },
     { one_number_is_not_written, "y: error inf" },
     { the_number_behind_is_written, "y: byte" },
+    { a_row_behind_is_normalized, "y: byte" },
     { the_number_before_is_written, "rstd: byte -4" },
     { an_input_is_written, "of an operand that is only read" },
     { calls_differ, "in a second call" },

@@ -181,7 +181,7 @@ static void check_gates(const char *preset)
     struct ddl_error err;
     struct ddl_loss loss;
     float beta[SMALL_B * SMALL_T];
-    small_model_make(&f, "cpu", &k, DDL_PRECISION_F32);
+    small_model_make(&f, test_backend(0), &k, DDL_PRECISION_F32);
     ddl_inspection *in = inspect(&f, SMALL_B);
     assert_ok(ddl_model_loss(f.model, f.ws, &f.batch, &loss, NULL, &err), err);
     for (size_t s = 0; s < ddl_inspect_n_sublayers(in); s++) {
@@ -330,7 +330,7 @@ static void fixed_gates_show(void **state)
     struct small_model f;
     k.beta_constant = true;
     k.beta_constant_value = 0.5f;
-    small_model_make(&f, "cpu", &k, DDL_PRECISION_F32);
+    small_model_make(&f, test_backend(0), &k, DDL_PRECISION_F32);
     ddl_inspection *in = inspect(&f, SMALL_B);
     for (size_t s = 0; s < ddl_inspect_n_sublayers(in); s++) {
         const struct ddl_inspect_sublayer *x = ddl_inspect_sublayer(in, s);
@@ -353,7 +353,7 @@ static void freezing_a_constant_gate_is_identical(void **state)
     struct small_model f;
     struct ddl_error err;
     k.beta_init = 1.3f;
-    small_model_make(&f, "cpu", &k, DDL_PRECISION_F32);
+    small_model_make(&f, test_backend(0), &k, DDL_PRECISION_F32);
     for (size_t i = 0; i < ddl_model_n_params(f.model); i++) {
         if (strstr(ddl_model_param(f.model, i)->name, "beta.weight"))
             change_param(f.model, i, 0, k.d_model, 0, 0);
@@ -384,7 +384,7 @@ static void finished_again(void **state)
     struct ddl_config k = small_config("hyper");
     struct small_model f;
     struct ddl_error err;
-    small_model_make(&f, "cpu", &k, DDL_PRECISION_F32);
+    small_model_make(&f, test_backend(0), &k, DDL_PRECISION_F32);
     ddl_inspection *in = inspect(&f, SMALL_B);
     const struct ddl_inspect_sublayer *s = ddl_inspect_sublayer(in, 1);
     double before[DDL_MOST_MEANS];
@@ -408,7 +408,7 @@ static void errors(void **state)
     struct ddl_error err;
     ddl_inspection *in;
     int32_t ids[] = { 1, 2, 31 };
-    small_model_make(&f, "cpu", &k, DDL_PRECISION_F32);
+    small_model_make(&f, test_backend(0), &k, DDL_PRECISION_F32);
     assert_int_equal(ddl_inspect_create(&in, f.model, &config, 0, &err), DDL_E_USAGE);
     assert_non_null(strstr(err.text, "(the model's context)"));
     config.seq = 3;

@@ -55,7 +55,7 @@ static void check_states(const char *preset)
     struct ddl_error err;
     struct ddl_loss loss;
     ddl_safetensors *st;
-    small_model_make(&f, "cpu", &k, DDL_PRECISION_F32);
+    small_model_make(&f, test_backend(0), &k, DDL_PRECISION_F32);
     ddl_inspection *in = inspect(&f, "1.attn,0.mlp", DDL_OK);
     const char *path = scratch_path("states.safetensors");
     assert_ok(ddl_inspect_save_states(in, path, &err), err);

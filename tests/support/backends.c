@@ -4,9 +4,7 @@
 
 #include "base/bf16.h"
 #include "base/mem.h"
-#include "ops/audit.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -43,27 +41,6 @@ uint16_t *some_halves(size_t n)
     for (size_t i = 0; i < n; i++)
         y[i] = ddl_bf16_round(x[i]);
     return y;
-}
-
-float *before_product(size_t M, size_t N, size_t ldc, float beta)
-{
-    float *C = some_floats(M * ldc);
-    for (size_t i = 0; beta == 0 && i < M; i++) {
-        for (size_t j = 0; j < N; j++)
-            C[i * ldc + j] = NAN;
-    }
-    return C;
-}
-
-void each_product(size_t n, const size_t (*shapes)[3], product_check *check)
-{
-    for (size_t s = 0; s < n; s++) {
-        for (size_t i = 0; i < 4; i++) {
-            check(shapes[s][0], shapes[s][1], shapes[s][2], i & 1, i & 2, 1, 0);
-            check(shapes[s][0], shapes[s][1], shapes[s][2], i & 1, i & 2, 0.5f, 1);
-            check(shapes[s][0], shapes[s][1], shapes[s][2], i & 1, i & 2, -1.5f, 0.25f);
-        }
-    }
 }
 
 void release_all(void)
@@ -145,22 +122,13 @@ static float *filled(const struct output *o)
 static void run(op_call *call, const struct ddl_backend *backend, const void *args, size_t n,
                 struct output *outputs, float **results)
 {
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         *outputs[i].slot = results[i] = filled(&outputs[i]);
-        if (outputs[i].alias)
-            *outputs[i].alias = results[i];
-    }
     call(backend, args);
 }
 
-static double share_of_bounds(const struct bounds *b, const float *C)
-{
-    return ddl_audit_share(b->M, b->N, C, b->ldc, b->exact, b->bound);
-}
-
-/* bounds may be NULL. */
 static void compare_with(const struct ddl_backend *backend, op_call *call, const void *args, size_t n,
-                         struct output *outputs, float **expected, const struct bounds *bounds)
+                         struct output *outputs, float **expected)
 {
     float *found[MOST_OUTPUTS], *again[MOST_OUTPUTS];
     run(call, backend, args, n, outputs, found);
@@ -168,8 +136,7 @@ static void compare_with(const struct ddl_backend *backend, op_call *call, const
     run(call, backend, args, n, outputs, again);
     stress_end();
     for (size_t i = 0; i < n; i++) {
-        double error =
-            bounds ? share_of_bounds(bounds, found[i]) : relative_error(outputs[i].n, found[i], expected[i]);
+        double error = relative_error(outputs[i].n, found[i], expected[i]);
         if (!(error <= outputs[i].limit))
             fail_msg("%s: output %zu (%zu numbers): error %.3g, limit %.3g", backend->description, i,
                      outputs[i].n, error, outputs[i].limit);
@@ -180,8 +147,8 @@ static void compare_with(const struct ddl_backend *backend, op_call *call, const
     }
 }
 
-static void compare_all(const struct ddl_limits *limits, op_call *call, const void *args, size_t n,
-                        struct output *outputs, const struct bounds *bounds)
+void compare_within(const struct ddl_limits *limits, op_call *call, const void *args, size_t n,
+                    struct output *outputs)
 {
     float *expected[MOST_OUTPUTS];
     struct ddl_backend *ref;
@@ -189,31 +156,18 @@ static void compare_all(const struct ddl_limits *limits, op_call *call, const vo
     assert_true(n <= MOST_OUTPUTS);
     assert_ok(ddl_backend_create(&ref, "ref", 1, &err), err);
     run(call, ref, args, n, outputs, expected);
-    if (bounds)
-        assert_true(share_of_bounds(bounds, expected[0]) <= outputs[0].limit);
     ddl_backend_free(ref);
     for (size_t i = 0; isa_name(i); i++) {
         for (size_t threads = 1; threads <= MOST_THREADS; threads++) {
             struct ddl_backend *backend = cpu_backend_within(limits, isa_name(i), threads);
             if (!backend)
                 continue;
-            compare_with(backend, call, args, n, outputs, expected, bounds);
+            compare_with(backend, call, args, n, outputs, expected);
             ddl_backend_free(backend);
         }
     }
     for (size_t i = 0; i < n; i++)
         ddl_mem_free(expected[i]);
-}
-
-void compare_within(const struct ddl_limits *limits, op_call *call, const void *args, size_t n,
-                    struct output *outputs)
-{
-    compare_all(limits, call, args, n, outputs, NULL);
-}
-
-void compare_with_bounds(op_call *call, const void *args, struct output *output, const struct bounds *bounds)
-{
-    compare_all(&enough, call, args, 1, output, bounds);
 }
 
 void compare_outputs(op_call *call, const void *args, size_t n, struct output *outputs)

@@ -14,7 +14,6 @@ struct output {
     size_t n;
     double limit;         /* of relative_error                                                       */
     const float *initial; /* content before the op; NULL: NaN                                        */
-    const float **alias;  /* an input of the args that is this output (initial is its value), or NULL */
 };
 
 /* Runs the op on "ref", then on "cpu" in every way, and compares all outputs. */
@@ -22,22 +21,8 @@ void compare_outputs(op_call *call, const void *args, size_t n_outputs, struct o
 /* The same where the backend has scratch for no more than `limits`. */
 void compare_within(const struct ddl_limits *limits, op_call *call, const void *args, size_t n_outputs,
                     struct output *outputs);
-/* The same for one output C (M, N) with stride ldc, on "ref" too: each number is at most bound from exact,
- * (M, N) each. */
-struct bounds {
-    size_t M, N, ldc;
-    const double *exact, *bound;
-};
-void compare_with_bounds(op_call *call, const void *args, struct output *output, const struct bounds *bounds);
 #define COMPARE(op, args, outputs)                                                                           \
     compare_outputs(call_##op, &(args), sizeof(outputs) / sizeof *(outputs), outputs)
-
-/* Matrix products of each shape (M, N, K): operands as stored and transposed, scaled, accumulated. */
-typedef void product_check(size_t M, size_t N, size_t K, bool trans_a, bool trans_b, float alpha, float beta);
-void each_product(size_t n, const size_t (*shapes)[3], product_check *check);
-/* C (M, N) with stride ldc before a product: NaN where it is only written (beta 0), random numbers elsewhere,
- * so that a write between rows is found. Valid until release_all. */
-float *before_product(size_t M, size_t N, size_t ldc, float beta);
 
 /* op_call for COMPARE: DEFINE_CALL(rmsnorm_fwd, rmsnorm_args) */
 #define DEFINE_CALL(op, args_type)                                                                           \

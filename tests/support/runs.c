@@ -46,24 +46,26 @@ ddl_tokenizer *tiny_tokenizer(void)
 ddl_tokenizer *shared_tokenizer;
 ddl_backend *shared_backend;
 
-static int share(const char *name, size_t threads)
+static int share(ddl_backend *backend)
 {
-    struct ddl_error err;
-    assert_ok(ddl_backend_create(&shared_backend, name, threads, &err), err);
+    shared_backend = backend;
     shared_tokenizer = tiny_tokenizer();
     return 0;
 }
 
-int share_cpu(void **state)
+int share_backend(void **state)
 {
     (void)state;
-    return share("cpu", 2);
+    return share(open_test_backend(2));
 }
 
 int share_ref(void **state)
 {
     (void)state;
-    return share("ref", 0);
+    ddl_backend *ref;
+    struct ddl_error err;
+    assert_ok(ddl_backend_create(&ref, "ref", 0, &err), err);
+    return share(ref);
 }
 
 int unshare(void **state)

@@ -16,11 +16,11 @@ ddl_model *tiny_model(const char *preset, size_t vocab_size, uint64_t seed, ddl_
 enum { TINY_VOCAB = 300 };
 /* A tokenizer of TINY_VOCAB tokens or a few less, learnt from a text of the repository. */
 ddl_tokenizer *tiny_tokenizer(void);
-/* What the tests of a group share, from its setup function to its teardown: that tokenizer, and the backend
- * cpu with two threads, or ref. */
+/* What the tests of a group share, from its setup function to its teardown: that tokenizer, and
+ * open_test_backend(2), or ref. */
 extern ddl_tokenizer *shared_tokenizer;
 extern ddl_backend *shared_backend;
-int share_cpu(void **state);
+int share_backend(void **state);
 int share_ref(void **state);
 int unshare(void **state);
 /* A model folder of the scratch folder with that tokenizer; returns its path. */

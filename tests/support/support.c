@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
+#include "ddl/backend.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -59,20 +60,36 @@ bool test_takes(size_t i, size_t stride)
     return !test_sample_sanitized() || i % stride == 0;
 }
 
-const char *test_backend(size_t i)
+enum { BACKEND_NAME = 64 };
+
+/* Item i of DDL_TEST_BACKENDS; false past the last. */
+static bool copy_backend_name(size_t i, char *name)
 {
-    static char names[8][64];
-    static int next;
     const char *list = getenv("DDL_TEST_BACKENDS"), *at = list && *list ? list : "cpu,ref";
     for (; *at && i > 0; i--) {
         at += strcspn(at, ",");
         at += *at == ',';
     }
-    if (!*at)
-        return NULL;
+    snprintf(name, BACKEND_NAME, "%.*s", (int)strcspn(at, ","), at);
+    return *at;
+}
+
+const char *test_backend(size_t i)
+{
+    static char names[8][BACKEND_NAME];
+    static int next;
     char *name = names[next++ % 8];
-    snprintf(name, sizeof names[0], "%.*s", (int)strcspn(at, ","), at);
-    return name;
+    return copy_backend_name(i, name) ? name : NULL;
+}
+
+struct ddl_backend *open_test_backend(size_t threads)
+{
+    struct ddl_backend *backend;
+    struct ddl_error err;
+    char name[BACKEND_NAME]; /* ranks that are threads call this */
+    assert_true(copy_backend_name(0, name));
+    assert_ok(ddl_backend_create(&backend, name, threads, &err), err);
+    return backend;
 }
 
 void skip_if_simulated(void)

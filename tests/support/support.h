@@ -26,6 +26,8 @@ bool test_takes(size_t i, size_t stride);
  * lists ("cuda:1,cpu"); the first is the one of tests that need only one. Each call returns one of a few
  * rotating static buffers. */
 const char *test_backend(size_t i);
+/* The first of them, open; the caller frees it. */
+struct ddl_backend *open_test_backend(size_t threads);
 /* Skips the test where backends are simulated devices: it accesses their memory. */
 void skip_if_simulated(void);
 /* The `ddl` program under test. */

@@ -18,7 +18,7 @@ static const double tiny = 1e-9;
 
 static struct ddl_train_config a_run(const char *out, double seconds)
 {
-    struct ddl_train_config t = tiny_run("ddl-cc-ec", V, "cpu", out);
+    struct ddl_train_config t = tiny_run("ddl-cc-ec", V, test_backend(0), out);
     write_random_shard(scratch_path("train.bin"), 1, V, 5000);
     write_random_shard(scratch_path("val.bin"), 2, V, 700);
     snprintf(t.val_data, sizeof t.val_data, "%s", scratch_path("val.bin"));

@@ -106,7 +106,7 @@ static void a_run_leaves_frozen_tensors(void **state)
     (void)state;
     struct ddl_error err;
     const char *start = tiny_folder("start", "ddl-1");
-    struct ddl_train_config whole = tiny_run("ddl-1", TINY_VOCAB, "cpu", "whole");
+    struct ddl_train_config whole = tiny_run("ddl-1", TINY_VOCAB, test_backend(0), "whole");
     snprintf(whole.init_from, sizeof whole.init_from, "%s", start);
     snprintf(whole.train_only, sizeof whole.train_only, "transformer.h.1.*,transformer.h.2.ddl_*");
     snprintf(whole.freeze, sizeof whole.freeze, "*.ln_1.weight");

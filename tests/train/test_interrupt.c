@@ -14,7 +14,7 @@ enum { V = 31, STEPS = 20, VAL_EVERY = 7 };
 
 static struct ddl_train_config a_run(const char *preset, const char *out)
 {
-    struct ddl_train_config t = tiny_run(preset, V, "cpu", out);
+    struct ddl_train_config t = tiny_run(preset, V, test_backend(0), out);
     write_random_shard(scratch_path("train.bin"), 1, V, 5000);
     write_random_shard(scratch_path("val.bin"), 2, V, 700);
     snprintf(t.val_data, sizeof t.val_data, "%s", scratch_path("val.bin"));

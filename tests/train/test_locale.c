@@ -47,7 +47,7 @@ static void options(void **state)
 static void run(const char *out, bool resumed)
 {
     struct ddl_error err;
-    struct ddl_train_config t = tiny_run("ddl-cc-ec", V, "cpu", out);
+    struct ddl_train_config t = tiny_run("ddl-cc-ec", V, test_backend(0), out);
     snprintf(t.val_data, sizeof t.val_data, "%s", scratch_path("train.bin"));
     t.val_every = 4;
     t.val_tokens = 100;

@@ -162,7 +162,8 @@ static void the_same_ranks_give_the_same_bits(void **state)
 {
     (void)state;
     for (size_t n = 2; n <= MAX_RANKS; n += test_sample() ? 2 : 1) {
-        struct ddl_train_config a = a_run("ddl-cc-ec", "cpu", "a"), b = a_run("ddl-cc-ec", "cpu", "b");
+        struct ddl_train_config a = a_run("ddl-cc-ec", test_backend(0), "a"),
+                                b = a_run("ddl-cc-ec", test_backend(0), "b");
         a.checkpoint_every = b.checkpoint_every = STEPS;
         b.comm_overlap = DDL_OVERLAP_OFF; /* without effect on the bits */
         run_ok(&a, n);
@@ -178,7 +179,7 @@ static void validation_does_not_depend_on_ranks(void **state)
     (void)state;
     double expected = 0;
     for (size_t n = 1; n <= MAX_RANKS; n++) {
-        struct ddl_train_config t = a_run("ddl-cc", "cpu", "validation");
+        struct ddl_train_config t = a_run("ddl-cc", test_backend(0), "validation");
         struct rank ranks[MAX_RANKS];
         t.lr = 0;
         t.steps = 1;
@@ -199,10 +200,11 @@ static void masks_are_means_over_all_ranks(void **state)
     unsigned char mask[TOKENS];
     for (size_t i = 0; i < TOKENS; i++)
         mask[i] = i % 5 == 0 && i / 100 % 3 == 0;
-    struct ddl_train_config plain = a_run("ddl-cc", "cpu", "plain");
+    struct ddl_train_config plain = a_run("ddl-cc", test_backend(0), "plain");
     struct ddl_error err;
     assert_ok(ddl_train_run(&plain, NULL, NULL, &err), err);
-    struct ddl_train_config one = a_run("ddl-cc", "cpu", "one"), parts = a_run("ddl-cc", "cpu", "parts");
+    struct ddl_train_config one = a_run("ddl-cc", test_backend(0), "one"),
+                            parts = a_run("ddl-cc", test_backend(0), "parts");
     write_file(scratch_path("train.mask"), mask, TOKENS);
     write_file(scratch_path("val.mask"), mask, VAL_TOKENS);
     assert_ok(ddl_train_run(&one, NULL, NULL, &err), err);
@@ -229,7 +231,7 @@ static void masks_are_means_over_all_ranks(void **state)
 static void batches_without_targets(void **state)
 {
     (void)state;
-    struct ddl_train_config t = a_run("ddl-cc", "cpu", "few");
+    struct ddl_train_config t = a_run("ddl-cc", test_backend(0), "few");
     unsigned char mask[5000] = { [4000] = 1 };
     struct rank ranks[2];
     write_file(scratch_path("train.mask"), mask, sizeof mask);
@@ -260,8 +262,8 @@ static void resumes_bit_for_bit(void **state)
     (void)state;
     for (size_t n = 2; n <= MAX_RANKS; n++) {
         struct rank ranks[MAX_RANKS];
-        struct ddl_train_config whole = a_run("ddl-cc-ec", "cpu", "whole");
-        struct ddl_train_config parts = a_run("ddl-cc-ec", "cpu", "parts");
+        struct ddl_train_config whole = a_run("ddl-cc-ec", test_backend(0), "whole");
+        struct ddl_train_config parts = a_run("ddl-cc-ec", test_backend(0), "parts");
         whole.checkpoint_every = parts.checkpoint_every = STEPS;
         run_ok(&whole, n);
         prepare(ranks, n, &parts);
@@ -282,8 +284,8 @@ static void continues_with_another_number_of_ranks(void **state)
     static const size_t orders[][4] = { { 1, 2, 3, 4 }, { 4, 1, 2, 1 }, { 3, 4, 1, 2 } };
     struct ddl_error err;
     for (size_t i = 0; i < sizeof orders / sizeof *orders; i++) {
-        struct ddl_train_config whole = a_run("ddl-cc-ec", "cpu", "whole");
-        struct ddl_train_config parts = a_run("ddl-cc-ec", "cpu", "parts");
+        struct ddl_train_config whole = a_run("ddl-cc-ec", test_backend(0), "whole");
+        struct ddl_train_config parts = a_run("ddl-cc-ec", test_backend(0), "parts");
         assert_ok(ddl_train_run(&whole, NULL, NULL, &err), err);
         for (size_t k = 0; k < 4; k++) {
             struct rank ranks[MAX_RANKS];
@@ -302,7 +304,7 @@ static void a_resumed_run_keeps_its_global_batch(void **state)
     (void)state;
     struct rank ranks[MAX_RANKS];
     struct ddl_error err;
-    struct ddl_train_config t = a_run("baseline", "cpu", "global");
+    struct ddl_train_config t = a_run("baseline", test_backend(0), "global");
     t.global_batch = 0;
     t.accumulate = 2;
     prepare(ranks, 3, &t);
@@ -340,7 +342,8 @@ static void a_validation_is_stopped(void **state)
 {
     (void)state;
     struct rank ranks[MAX_RANKS];
-    struct ddl_train_config whole = a_run("ddl-cc", "cpu", "whole"), parts = a_run("ddl-cc", "cpu", "parts");
+    struct ddl_train_config whole = a_run("ddl-cc", test_backend(0), "whole"),
+                            parts = a_run("ddl-cc", test_backend(0), "parts");
     whole.checkpoint_every = parts.checkpoint_every = STEPS;
     run_ok(&whole, 3);
     for (uint64_t step = 7; step <= 14; step += 7) {
@@ -387,7 +390,8 @@ static void a_write_fails(void **state)
 {
     (void)state;
     struct rank ranks[MAX_RANKS];
-    struct ddl_train_config whole = a_run("ddl-cc", "cpu", "whole"), t = a_run("ddl-cc", "cpu", "blocked");
+    struct ddl_train_config whole = a_run("ddl-cc", test_backend(0), "whole"),
+                            t = a_run("ddl-cc", test_backend(0), "blocked");
     struct rlimit limit;
     whole.checkpoint_every = t.checkpoint_every = 5;
     run_ok(&whole, 2);
@@ -412,7 +416,8 @@ static void the_folder_is_moved(void **state)
 {
     (void)state;
     struct rank ranks[MAX_RANKS];
-    struct ddl_train_config whole = a_run("ddl-cc", "cpu", "whole"), t = a_run("ddl-cc", "cpu", "left");
+    struct ddl_train_config whole = a_run("ddl-cc", test_backend(0), "whole"),
+                            t = a_run("ddl-cc", test_backend(0), "left");
     whole.checkpoint_every = t.checkpoint_every = 5;
     remove_scratch("moved");
     run_ok(&whole, 2);
@@ -433,7 +438,7 @@ static void samples_and_tasks(void **state)
     static const char task[] = "{\"context\": \"The\", \"choices\": [\"dog\", \"cat\"], \"gold\": 0}\n"
                                "{\"context\": \"A\", \"choices\": [\"b\", \"cd\"], \"gold\": 1}\n";
     struct ddl_error err;
-    struct ddl_train_config one = tiny_run("ddl-cc", TINY_VOCAB, "cpu", "one"), t;
+    struct ddl_train_config one = tiny_run("ddl-cc", TINY_VOCAB, test_backend(0), "one"), t;
     ddl_tokenizer *tokenizer = tiny_tokenizer();
     assert_ok(ddl_tokenizer_save(tokenizer, scratch_path("tokenizer.json"), &err), err);
     ddl_tokenizer_free(tokenizer);
@@ -473,7 +478,7 @@ static void ranks_that_differ_are_named(void **state)
 {
     (void)state;
     struct rank ranks[MAX_RANKS];
-    struct ddl_train_config t = a_run("baseline", "cpu", "differ");
+    struct ddl_train_config t = a_run("baseline", test_backend(0), "differ");
     prepare(ranks, 3, &t);
     ranks[2].config.lr = 2e-2;
     assert_int_equal(run_ranks(ranks, 3), DDL_E_USAGE);

@@ -233,7 +233,7 @@ static void a_step_downloads_once(void **state)
     static const char *const presets[] = { "baseline", "ddl-tc-ec", "ddl-cc-ec" };
     fill_tokens();
     for (size_t i = 0; i < 6; i++) {
-        struct setup s = set_up(presets[i / 2], "cpu", 2, 4);
+        struct setup s = set_up(presets[i / 2], test_backend(0), 2, 4);
         struct ddl_spike_state spike = { 0 };
         struct ddl_step_result result;
         struct ddl_error err;
@@ -353,7 +353,7 @@ static void a_captured_step_can_be_replayed(void **state)
         float *found[2];
         size_t count = 0;
         for (int captured = 0; captured < 2; captured++) {
-            struct setup s = set_up_with(presets[i / 2], precisions[i % 2], "cpu", 8, 1);
+            struct setup s = set_up_with(presets[i / 2], precisions[i % 2], test_backend(0), 8, 1);
             struct ddl_ops taping = *s.backend->ops;
             ddl_backend wrapped = *s.backend;
             real_ops = s.backend->ops;

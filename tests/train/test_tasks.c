@@ -27,7 +27,7 @@ static void write_tasks(void)
 /* A run on two tasks of 3 and 2 documents. */
 static struct ddl_train_config a_run(const char *preset, const char *out)
 {
-    struct ddl_train_config t = tiny_run(preset, TINY_VOCAB, "cpu", out);
+    struct ddl_train_config t = tiny_run(preset, TINY_VOCAB, test_backend(0), out);
     struct ddl_error err;
     ddl_tokenizer *tokenizer = tiny_tokenizer();
     assert_ok(ddl_tokenizer_save(tokenizer, scratch_path("tokenizer.json"), &err), err);
@@ -79,13 +79,12 @@ static void scores_are_those_of_the_model(void **state)
         assert_ptr_equal(ddl_run_log_score(&log, "words"), &log.scores[7]);
         assert_null(ddl_run_log_score(&log, "piqa"));
 
-        ddl_backend *backend;
         ddl_model *model;
         ddl_tokenizer *tokenizer;
         ddl_task *task;
         struct ddl_task_config config = ddl_task_defaults();
         struct ddl_task_score scores[2 * DOCUMENTS];
-        assert_ok(ddl_backend_create(&backend, "cpu", 2, &err), err);
+        ddl_backend *backend = open_test_backend(2);
         assert_ok(ddl_model_load(&model, file_in(t.out, "checkpoint-16"), backend, NULL, NULL, &err), err);
         assert_ok(ddl_tokenizer_load(&tokenizer, t.tokenizer, &err), err);
         assert_ok(ddl_task_load(&task, scratch_path("choices.jsonl"), &config, tokenizer, &err), err);

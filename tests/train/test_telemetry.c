@@ -147,7 +147,7 @@ static void survives_a_stop(void **state)
         struct ddl_error err;
         struct validation_stop stop = { .step = 4 };
         const struct ddl_train_callbacks callbacks = { .user = &stop, .validation = stop_validation };
-        struct ddl_train_config whole = a_run("ddl-cc-ec", "cpu", "whole"), parts = whole;
+        struct ddl_train_config whole = a_run("ddl-cc-ec", test_backend(0), "whole"), parts = whole;
         whole.telemetry_every = parts.telemetry_every = every;
         remove_scratch("parts");
         snprintf(parts.out, sizeof parts.out, "%s", scratch_path("parts"));
@@ -342,7 +342,7 @@ static void larger_batches_are_sampled(void **state)
     (void)state;
     for (int per_feature = 0; per_feature < 2; per_feature++) {
         struct ddl_error err;
-        struct ddl_train_config t = a_run("highway", "cpu", "sampled");
+        struct ddl_train_config t = a_run("highway", test_backend(0), "sampled");
         t.config.per_feature = per_feature;
         t.batch = 20;
         t.accumulate = 1;

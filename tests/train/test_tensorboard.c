@@ -273,7 +273,7 @@ static const struct event *find(const char *tag, uint64_t step)
 
 static struct ddl_train_config a_run(const char *preset, const char *out)
 {
-    struct ddl_train_config t = tiny_run(preset, V, "cpu", out);
+    struct ddl_train_config t = tiny_run(preset, V, test_backend(0), out);
     struct ddl_error err;
     ddl_tokenizer *tokenizer = tiny_tokenizer();
     assert_ok(ddl_file_make_dir(scratch_path("tokenizer"), &err), err);

@@ -100,8 +100,8 @@ static void recompute_may_change(void **state)
 {
     (void)state;
     struct ddl_error err;
-    struct ddl_train_config whole = a_run("baseline", "cpu", "whole");
-    struct ddl_train_config parts = a_run("baseline", "cpu", "parts");
+    struct ddl_train_config whole = a_run("baseline", test_backend(0), "whole");
+    struct ddl_train_config parts = a_run("baseline", test_backend(0), "parts");
     whole.recompute = DDL_RECOMPUTE_BLOCK;
     whole.checkpoint_every = parts.checkpoint_every = 20;
     assert_ok(ddl_train_run(&whole, NULL, NULL, &err), err);

@@ -80,10 +80,9 @@ static bool exists(const char *folder, const char *name)
 static void names_the_micro_batch(void **state)
 {
     (void)state;
-    static const char *const backends[] = { "cpu", "ref" };
-    for (size_t i = 0; i < 2; i++) {
+    for (size_t i = 0; test_backend(i); i++) {
         struct ddl_error err;
-        struct ddl_train_config t = a_run(brittle_folder(), backends[i], "second");
+        struct ddl_train_config t = a_run(brittle_folder(), test_backend(i), "second");
         t.lr = 0;
         t.telemetry_every = 0;
         put_token(t.train_data, (6 * 3 + 2) * 16 + 1, 30, RARE); /* step 4, micro-batch 2 of its 3 */
@@ -155,7 +154,7 @@ static void names_the_rank(void **state)
     for (size_t bad = 0; bad < RANKS; bad++) {
         struct ddl_error err;
         struct ddl_nonfinite_record record;
-        struct ranked_run run = { .config = a_run(brittle_folder(), "cpu", "rank") };
+        struct ranked_run run = { .config = a_run(brittle_folder(), test_backend(0), "rank") };
         struct ddl_train_config *t = &run.config;
         char rank[64];
         t->lr = 0;
@@ -182,7 +181,7 @@ static void names_the_rank(void **state)
 static void names_the_rank_of_a_validation(void **state)
 {
     (void)state;
-    struct ranked_run run = { .config = a_run(brittle_folder(), "cpu", "val-rank") };
+    struct ranked_run run = { .config = a_run(brittle_folder(), test_backend(0), "val-rank") };
     struct ddl_train_config *t = &run.config;
     write_random_shard(scratch_path("val.bin"), 2, RARE, 16 * 12 + 1);
     put_token(scratch_path("val.bin"), 16 * 7 + 1, 14, RARE); /* batch 4 of 6: rank 0 of the second round */
@@ -260,7 +259,7 @@ static void names_a_validation(void **state)
 {
     (void)state;
     struct ddl_error err;
-    struct ddl_train_config t = a_run(brittle_folder(), "cpu", "validation");
+    struct ddl_train_config t = a_run(brittle_folder(), test_backend(0), "validation");
     write_random_shard(scratch_path("val.bin"), 2, RARE, 700);
     put_token(scratch_path("val.bin"), 300, 30, RARE);
     snprintf(t.val_data, sizeof t.val_data, "%s", scratch_path("val.bin"));
@@ -316,7 +315,7 @@ static void an_update_that_overflows(void **state)
 {
     (void)state;
     struct ddl_error err;
-    struct ddl_train_config t = a_run(brittle_folder(), "cpu", "overflow");
+    struct ddl_train_config t = a_run(brittle_folder(), test_backend(0), "overflow");
     t.steps = 1;
     t.lr = 1000;
     t.weight_decay = 10;
@@ -332,11 +331,10 @@ static void an_update_that_overflows(void **state)
 static void a_rate_too_high(void **state)
 {
     (void)state;
-    static const char *const backends[] = { "cpu", "ref" };
-    for (size_t i = 0; i < 2; i++) {
+    for (size_t i = 0; test_backend(i); i++) {
         struct ddl_error err;
-        struct ddl_train_config t = a_run(NULL, backends[i], "high"),
-                                stopped = a_run(NULL, backends[i], "stopped");
+        struct ddl_train_config t = a_run(NULL, test_backend(i), "high"),
+                                stopped = a_run(NULL, test_backend(i), "stopped");
         t.keep_last = 1;
         assert_int_equal(run_until(&t, 1, NULL, &err), DDL_E_INTERRUPTED);
         t.lr = stopped.lr = 1000;
@@ -411,7 +409,7 @@ static void no_space_for_a_dump(void **state)
 {
     (void)state;
     struct ddl_error err;
-    struct ddl_train_config t = a_run(brittle_folder(), "cpu", "noroom");
+    struct ddl_train_config t = a_run(brittle_folder(), test_backend(0), "noroom");
     t.lr = 0;
     put_token(t.train_data, 1, 30, RARE);
     assert_int_equal(ddl_train_run(&t, NULL, NULL, &err), DDL_E_NUMERIC);

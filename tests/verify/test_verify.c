@@ -411,8 +411,7 @@ static void faults_fail_in_bf16(void **state)
         struct faulty_backend faulty;
         struct ddl_error err = { 0 };
         struct ddl_verify_case result = { .path = folder.text };
-        ddl_backend *backend;
-        assert_ok(ddl_backend_create(&backend, "cpu", 2, &err), err);
+        ddl_backend *backend = open_test_backend(2);
         if (rows[i].fault)
             faulty_backend_make(&faulty, backend, rows[i].fault);
         struct context c = { .result = &result,
