@@ -229,7 +229,9 @@ static bool chosen(const struct sweep *s, const struct expected *e, long n)
     long sampled = test_sample() ? 10 : s->sampled ? s->sampled : 80;
     long after = s->first + (s->all && s->all < all_of() ? s->all : all_of());
     long stride = n < s->first ? (test_sample() ? 150 : 50) : n < after ? 1 : (e->requests - after) / sampled;
-    return (all && strcmp(all, "all") == 0) || stride <= 1 || n % stride == 0;
+    if (all && strcmp(all, "all") != 0)
+        return n == strtol(all, NULL, 10);
+    return all || stride <= 1 || n % stride == 0;
 }
 
 void sweep(const struct sweep *s)

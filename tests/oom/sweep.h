@@ -22,7 +22,7 @@ struct sweep {
     void (*check)(void *user); /* asserts more of what a run left; may be NULL */
     /* From `first` on the first `all` requests are tried (0: 1000; under sanitizers at most 300, in a
      * sample 30), of the rest `sampled` (0: 80; in a sample 10) at a fixed stride; with DDL_FAULTS=all all of
-     * them. */
+     * them, with DDL_FAULTS=N request N. */
     long all, sampled;
 };
 
