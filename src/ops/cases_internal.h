@@ -29,12 +29,15 @@ enum product {
     ONE = 5 * DIRECTIONS,   /* FC of a single row, as in decoding */
     LONG = 6 * DIRECTIONS,  /* of q8: LONG_SUM terms, at most LONG_ROWS rows and columns */
     FORMS = 7 * DIRECTIONS, /* FC with other operands transposed, and other factors */
+    TF32_FORMS = FORMS + 4 * 3,
     LONG_ROWS = 40,
     LONG_SUM = 4000
 };
 /* alpha and beta of such a product: 1 and 0, 0.5 and 1, -1.5 and 0.25. */
 enum factors { WRITTEN, ADDED, SCALED };
 #define FORM(trans_a, trans_b, factors) (FORMS + 4 * (factors) + 2 * (trans_a) + (trans_b))
+/* The same, of operands that may be rounded to TF32. */
+#define TF32_FORM(trans_a, trans_b, factors) (TF32_FORMS + FORM(trans_a, trans_b, factors) - FORMS)
 
 enum { GATE, TARGET };
 enum { DENSE, RAGGED };

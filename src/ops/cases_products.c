@@ -36,13 +36,15 @@ static struct matmul_args product(const struct ddl_op_sizes *s, int option, bool
     static const float alpha[] = { [WRITTEN] = 1, [ADDED] = 0.5f, [SCALED] = -1.5f };
     static const float beta[] = { [WRITTEN] = 0, [ADDED] = 1, [SCALED] = 0.25f };
     struct shape x = shape_of(s, option, tiles);
-    int direction = option % DIRECTIONS, form = option - FORMS;
+    bool tf32 = option >= TF32_FORMS;
+    int direction = option % DIRECTIONS, form = option - (tf32 ? TF32_FORMS : FORMS);
     bool any = form >= 0, trans_a = any ? form & 2 : direction == WEIGHT_GRAD;
     bool trans_b = any ? form & 1 : direction == FORWARD;
     size_t M = trans_a ? x.out : x.rows, N = trans_b && !trans_a ? x.out : x.in;
     size_t K = trans_a ? x.rows : trans_b ? x.in : x.out;
     return (struct matmul_args){ .trans_a = trans_a,
                                  .trans_b = trans_b,
+                                 .tf32 = tf32,
                                  .M = M,
                                  .N = N,
                                  .K = K,

@@ -76,9 +76,10 @@ struct ddl_trial_result {
  * by as little; zeros stay) changes the result of `ref` by some amount, which says how much the quantity
  * amplifies roundings; a move that the result of `ref` is too coarse to show counts as half a unit in its
  * last place. A float32 sum of K terms is off by sqrt(K) times as much, with a factor of 4 for the spread of
- * errors; and the result is rounded once. A result in bfloat16 may be off by a unit in its last place. What
- * only moves or converts numbers must have the exact bits. DDL_E_NUMERIC with a message, also where a result
- * of `ref` is finite only without the move; DDL_E_MEMORY, DDL_E_DEVICE. */
+ * errors; and the result is rounded once. A product whose operands may be rounded to TF32 may be off by 4
+ * times what moving them by half a unit of TF32 changes. A result in bfloat16 may be off by a unit in its
+ * last place. What only moves or converts numbers must have the exact bits. DDL_E_NUMERIC with a message,
+ * also where a result of `ref` is finite only without the move; DDL_E_MEMORY, DDL_E_DEVICE. */
 ddl_status ddl_trial_check(const struct ddl_trial_plan *plan, const struct ddl_backend *backend,
                            const struct ddl_backend *ref, struct ddl_trial_result *result,
                            struct ddl_error *err);

@@ -43,6 +43,13 @@ static double growth(const struct ddl_op_use *use)
     return 4 * sqrt(fmax(1, use->flops / smallest));
 }
 
+/* The same for the error of rounding operands to TF32, where the call allows it: half a unit of a 10-bit
+ * mantissa is 2^12 units of float32, and the number of terms does not matter. */
+static double tf32_growth(const struct ddl_trial *t)
+{
+    return t->op == DDL_OP_matmul && t->args.matmul.tf32 ? 4 * 0x1p12 : 0;
+}
+
 /* Results of the calls that a check compares. */
 struct compared {
     const struct ddl_trial_reference *reference;
@@ -168,7 +175,8 @@ static ddl_status rate(const struct ddl_trial_reference *c, size_t i, const doub
     *error = isnan(off) ? (double)INFINITY : sqrt(off / n);
     *limit = is_exact(c->plan.op) || trial_is_integer(o)
                  ? 0
-                 : growth(&c->expected.use) * sqrt(spread / n) + rounding_of(o) * size;
+                 : (growth(&c->expected.use) + tf32_growth(&c->expected)) * sqrt(spread / n) +
+                       rounding_of(o) * size;
     return status;
 }
 

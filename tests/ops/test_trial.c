@@ -118,6 +118,69 @@ static void faults_are_found(void **state)
     ddl_backend_free(ref);
 }
 
+static unsigned mantissa; /* bits that rounded_product keeps of its operands */
+
+static void round_all(const float *x, size_t n, float *y)
+{
+    const uint32_t unit = 1u << (23 - mantissa);
+    for (size_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, &x[i], sizeof bits);
+        bits = (bits + unit / 2) & ~(unit - 1);
+        memcpy(&y[i], &bits, sizeof bits);
+    }
+}
+
+enum { ROWS = 5, COLUMNS = 7, TERMS = 300 };
+
+static void rounded_product(void *ctx, const struct matmul_args *a)
+{
+    static float A[ROWS * TERMS], B[COLUMNS * TERMS];
+    struct matmul_args rounded = *a;
+    round_all(a->A, a->M * a->K, A);
+    round_all(a->B, a->N * a->K, B);
+    rounded.A = A;
+    rounded.B = B;
+    real->matmul(ctx, &rounded);
+}
+
+/* Operands may be rounded to TF32 if the call allows it, and not more than that. */
+static void tf32_products_have_a_limit(void **state)
+{
+    (void)state;
+    static const struct {
+        bool tf32;
+        unsigned mantissa;
+        ddl_status status;
+    } rows[] = {
+        { true, 10, DDL_OK }, { true, 7, DDL_E_NUMERIC }, { false, 10, DDL_E_NUMERIC }, { false, 22, DDL_OK }
+    };
+    struct ddl_backend *ref;
+    struct ddl_error err;
+    assert_ok(ddl_backend_create(&ref, "ref", 1, &err), err);
+    real = ref->ops;
+    struct ddl_ops ops = *ref->ops;
+    struct ddl_backend rounding = *ref;
+    ops.matmul = rounded_product;
+    rounding.ops = &ops;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const struct matmul_args sizes = { .trans_b = true,
+                                           .tf32 = rows[i].tf32,
+                                           .M = ROWS,
+                                           .N = COLUMNS,
+                                           .K = TERMS,
+                                           .alpha = 1,
+                                           .lda = TERMS,
+                                           .ldb = TERMS,
+                                           .ldc = COLUMNS };
+        const struct ddl_trial_plan plan = { .op = DDL_OP_matmul, .sizes = &sizes };
+        struct ddl_trial_result found;
+        mantissa = rows[i].mantissa;
+        assert_int_equal(ddl_trial_check(&plan, &rounding, ref, &found, &err), rows[i].status);
+    }
+    ddl_backend_free(ref);
+}
+
 enum { MOST_BACKENDS = 64, THREADS = 3 };
 
 /* Every backend; "cpu" with every instruction set that this machine has, and with one to three threads. */
@@ -200,6 +263,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(faults_are_found),
+        cmocka_unit_test(tf32_products_have_a_limit),
         cmocka_unit_test(every_case_passes),
         cmocka_unit_test(descriptions_are_sound),
     };
