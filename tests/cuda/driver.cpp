@@ -171,6 +171,15 @@ static void on_fault(int, siginfo_t *info, void *)
     _exit(99);
 }
 
+/* The signal handler: at any time, and of commands even where a program has set another. */
+static struct sigaction fault_action()
+{
+    struct sigaction action = {};
+    action.sa_sigaction = on_fault;
+    action.sa_flags = SA_SIGINFO | SA_ONSTACK;
+    return action;
+}
+
 static void close_blocks()
 {
     for (auto &each : blocks)
@@ -197,7 +206,10 @@ static CUresult execute(CUstream stream, uint64_t position, bool waits = true)
 {
     if (stream->executed >= position)
         return sticky;
-    executing_streams++;
+    static const struct sigaction ours = fault_action();
+    static struct sigaction before;
+    if (executing_streams++ == 0)
+        sigaction(SIGSEGV, &ours, &before);
     CUresult result = sticky;
     while (stream->executed < position) {
         result = sticky ? sticky : stream->queue.front()();
@@ -211,8 +223,10 @@ static CUresult execute(CUstream stream, uint64_t position, bool waits = true)
         stream->queue.pop_front();
         stream->executed++;
     }
-    if (--executing_streams == 0)
+    if (--executing_streams == 0) {
         close_blocks();
+        sigaction(SIGSEGV, &before, nullptr);
+    }
     return result;
 }
 
@@ -323,14 +337,12 @@ DRIVER CUresult cuInit(unsigned)
 {
     static char stack[1 << 16]; /* the faulting thread may be a fiber */
     const stack_t alternative = { stack, 0, sizeof stack };
-    struct sigaction action = {};
+    const struct sigaction action = fault_action();
     if (setting("CUDA_SIM_DEVICES", 1) == 0)
         return CUDA_ERROR_NO_DEVICE;
     is_initialized = true;
     random_state = setting("CUDA_SIM_SEED", 1);
     sigaltstack(&alternative, nullptr);
-    action.sa_sigaction = on_fault;
-    action.sa_flags = SA_SIGINFO | SA_ONSTACK;
     sigaction(SIGSEGV, &action, nullptr);
     return CUDA_SUCCESS;
 }
