@@ -1,7 +1,7 @@
 /* A disk that fails at one call or from a call on, or fills up: the program reports it with advice,
  * checkpoints stay valid, and the resumed run ends with the same bytes as an uninterrupted one. Faults come
- * from tests/crash/shim.c; disks of real sizes are tmpfs, where the test may mount one. Under sanitizers and
- * with DDL_TEST_SAMPLE=1 every 15th call is tried. */
+ * from tests/crash/shim.c; disks of real sizes are tmpfs, where the test may mount one. Every third
+ * call is tried, under sanitizers and with DDL_TEST_SAMPLE=1 every 15th, with DDL_FAULTS=all each. */
 #define _POSIX_C_SOURCE 200809L
 #include "support/crash_harness.h"
 
@@ -11,7 +11,8 @@
 
 static size_t stride_of_calls(void)
 {
-    return test_sample_sanitized() ? 15 : 1;
+    const char *faults = getenv("DDL_FAULTS");
+    return faults && strcmp(faults, "all") == 0 ? 1 : test_sample_sanitized() ? 15 : 3;
 }
 
 static const struct small_run short_run = {

@@ -1,5 +1,5 @@
 /* kill -9, SIGINT and SIGTERM at any moment of a run: the resumed run ends with the same bytes as an
- * uninterrupted one. DDL_KILLS=n: n random moments (100; 12 under sanitizers or with DDL_TEST_SAMPLE=1, which
+ * uninterrupted one. DDL_KILLS=n: n random moments (40; 12 under sanitizers or with DDL_TEST_SAMPLE=1, which
  * also try every 21st call only); DDL_SEED=n: others. */
 #define _POSIX_C_SOURCE 200809L
 #include "support/crash_harness.h"
@@ -141,7 +141,7 @@ static void kill_runs(const struct small_run *run, size_t kills, uint64_t key, s
 static void killed_at_random_moments(void **state)
 {
     (void)state;
-    size_t kills = number_from("DDL_KILLS", test_sample_sanitized() ? 12 : 100),
+    size_t kills = number_from("DDL_KILLS", test_sample_sanitized() ? 12 : 40),
            seed = number_from("DDL_SEED", 1);
     struct tally tally = { 0 };
     make_inputs();
