@@ -1,6 +1,6 @@
 /* kill -9, SIGINT and SIGTERM at any moment of a run: the resumed run ends with the same bytes as an
- * uninterrupted one. DDL_KILLS=n: n random moments (40; 12 under sanitizers or with DDL_TEST_SAMPLE=1, which
- * also try every 21st call only); DDL_SEED=n: others. */
+ * uninterrupted one. DDL_KILLS=n: n random moments (40; 12 under sanitizers or with DDL_TEST_SAMPLE=1);
+ * DDL_SEED=n: others. Every third call is tried (every 21st there; each with DDL_FAULTS=all). */
 #define _POSIX_C_SOURCE 200809L
 #include "support/crash_harness.h"
 
@@ -166,12 +166,18 @@ static const struct small_run sampling_run = {
     "--sample-every 1 --sample-tokens 3 --telemetry-every 1 --threads 1"
 };
 
-/* At each call in turn, or each `every`th, that touches the run's folder, in place of it (a write: after half
- * of it). */
-static void kill_at_calls(const struct small_run *run, size_t every)
+/* With DDL_FAULTS=all each call is tried. */
+static size_t stride_of_calls(void)
+{
+    const char *faults = getenv("DDL_FAULTS");
+    return faults && strcmp(faults, "all") == 0 ? 1 : test_sample_sanitized() ? 21 : 3;
+}
+
+/* At calls that touch the run's folder, in turn, in place of each (a write: after half of it). */
+static void kill_at_calls(const struct small_run *run)
 {
     static char said[SAID];
-    size_t points = 0, stride = test_sample_sanitized() ? 21 : every;
+    size_t points = 0, stride = stride_of_calls();
     make_inputs();
     run_uninterrupted(train_arguments(run));
     for (size_t n = 1;; n += stride) {
@@ -194,14 +200,14 @@ static void kill_at_calls(const struct small_run *run, size_t every)
 static void killed_at_every_call(void **state)
 {
     (void)state;
-    kill_at_calls(&short_run, 1);
+    kill_at_calls(&short_run);
 }
 
 /* samples.jsonl too is that of the uninterrupted run. */
 static void killed_at_every_call_with_samples(void **state)
 {
     (void)state;
-    kill_at_calls(&sampling_run, 1);
+    kill_at_calls(&sampling_run);
 }
 
 /* The checkpoint of the first step is by time, and the next one replaces it. */
@@ -213,7 +219,7 @@ static void killed_with_checkpoints_by_time(void **state)
         "--model ddl-cc-ec --backend ref --steps 3 --checkpoint-every 2 --keep-last 1 --val-every 1 "
         "--checkpoint-seconds 1e-9 --threads 1"
     };
-    kill_at_calls(&run, 3);
+    kill_at_calls(&run);
 }
 
 /* ---- data build ---- */
@@ -237,7 +243,7 @@ static void data_build_killed_at_every_call(void **state)
     (void)state;
     static char said[SAID];
     char arguments[1 << 13], earlier[2048];
-    size_t points = 0, stride = test_sample_sanitized() ? 21 : 1;
+    size_t points = 0, stride = stride_of_calls();
     make_inputs();
     make_documents();
     run_uninterrupted(data_arguments("--shard-tokens 300"));
@@ -303,7 +309,7 @@ static void killed_after_a_stop_in_validation(void **state)
                                           "--model ddl-cc-ec --backend ref --steps 3 --checkpoint-every 1 "
                                           "--keep-last 1 --val-every 1 --val-tokens 64 --threads 1" };
     static char said[SAID], arguments[1 << 14];
-    size_t points = 0, stride = test_sample_sanitized() ? 21 : 1;
+    size_t points = 0, stride = stride_of_calls();
     make_inputs();
     run_uninterrupted(train_arguments(&run));
     snprintf(arguments, sizeof arguments, "%s --resume", train_arguments(&run));
