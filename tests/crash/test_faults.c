@@ -9,10 +9,9 @@
 
 #include <sys/stat.h>
 
-static size_t stride_of_calls(void)
+static size_t stride(void)
 {
-    const char *faults = getenv("DDL_FAULTS");
-    return faults && strcmp(faults, "all") == 0 ? 1 : test_sample_sanitized() ? 15 : 3;
+    return stride_of_calls(15);
 }
 
 static const struct small_run short_run = {
@@ -134,9 +133,9 @@ static void faults_in_train(void **state)
     const struct job job = { "train", arguments, prepare_nothing, checkpoints_whole, train_again };
     make_inputs();
     run_uninterrupted(arguments);
-    fault_at_every_call(&job, "error", stride_of_calls());
-    fault_at_every_call(&job, "full", 2 * stride_of_calls());
-    fault_at_every_call(&job, "dead", 7 * stride_of_calls());
+    fault_at_every_call(&job, "error", stride());
+    fault_at_every_call(&job, "full", 2 * stride());
+    fault_at_every_call(&job, "dead", 7 * stride());
 }
 
 /* Faults while resuming a run that was killed while it wrote its third checkpoint. No checkpoint is lost. */
@@ -162,8 +161,8 @@ static void faults_in_resume(void **state)
     assert_int_equal(rename(file_in(run_folder(), "r"), scratch_path("stopped")), 0);
     snprintf(arguments, sizeof arguments, "%s --resume", train_arguments(&short_run));
     const struct job job = { "train --resume", arguments, prepare_stopped, nothing_lost, train_again };
-    fault_at_every_call(&job, "error", stride_of_calls());
-    fault_at_every_call(&job, "dead", 7 * stride_of_calls());
+    fault_at_every_call(&job, "error", stride());
+    fault_at_every_call(&job, "dead", 7 * stride());
 }
 
 /* ---- other writers ---- */
@@ -214,8 +213,8 @@ static void faults_in_other_writers(void **state)
     for (size_t i = 0; i < sizeof jobs / sizeof *jobs; i++) {
         other_arguments = jobs[i].arguments;
         run_uninterrupted(jobs[i].arguments);
-        fault_at_every_call(&jobs[i], "error", stride_of_calls());
-        fault_at_every_call(&jobs[i], "full", stride_of_calls());
+        fault_at_every_call(&jobs[i], "error", stride());
+        fault_at_every_call(&jobs[i], "full", stride());
     }
 }
 
@@ -229,7 +228,7 @@ static void disk_of_so_many_bytes(void **state)
     struct tally tally = { 0 };
     make_inputs();
     run_uninterrupted(train_arguments(&short_run));
-    for (size_t bytes = 0;; bytes += 1777 * stride_of_calls()) {
+    for (size_t bytes = 0;; bytes += 1777 * stride()) {
         char settings[64];
         remove_scratch("run/r");
         snprintf(settings, sizeof settings, "DDL_SHIM_BYTES=%zu", bytes);
@@ -245,7 +244,7 @@ static void disk_of_so_many_bytes(void **state)
         assert_same_as_uninterrupted();
     }
     print_message("%zu disks too small for the run\n", tally.faults);
-    assert_true(tally.faults * stride_of_calls() > 40);
+    assert_true(tally.faults * stride() > 40);
 }
 
 /* The same on a real file system that is full, until it is made larger. */

@@ -166,18 +166,11 @@ static const struct small_run sampling_run = {
     "--sample-every 1 --sample-tokens 3 --telemetry-every 1 --threads 1"
 };
 
-/* With DDL_FAULTS=all each call is tried. */
-static size_t stride_of_calls(void)
-{
-    const char *faults = getenv("DDL_FAULTS");
-    return faults && strcmp(faults, "all") == 0 ? 1 : test_sample_sanitized() ? 21 : 3;
-}
-
 /* At calls that touch the run's folder, in turn, in place of each (a write: after half of it). */
 static void kill_at_calls(const struct small_run *run)
 {
     static char said[SAID];
-    size_t points = 0, stride = stride_of_calls();
+    size_t points = 0, stride = stride_of_calls(21);
     make_inputs();
     run_uninterrupted(train_arguments(run));
     for (size_t n = 1;; n += stride) {
@@ -243,7 +236,7 @@ static void data_build_killed_at_every_call(void **state)
     (void)state;
     static char said[SAID];
     char arguments[1 << 13], earlier[2048];
-    size_t points = 0, stride = stride_of_calls();
+    size_t points = 0, stride = stride_of_calls(21);
     make_inputs();
     make_documents();
     run_uninterrupted(data_arguments("--shard-tokens 300"));
@@ -309,7 +302,7 @@ static void killed_after_a_stop_in_validation(void **state)
                                           "--model ddl-cc-ec --backend ref --steps 3 --checkpoint-every 1 "
                                           "--keep-last 1 --val-every 1 --val-tokens 64 --threads 1" };
     static char said[SAID], arguments[1 << 14];
-    size_t points = 0, stride = stride_of_calls();
+    size_t points = 0, stride = stride_of_calls(21);
     make_inputs();
     run_uninterrupted(train_arguments(&run));
     snprintf(arguments, sizeof arguments, "%s --resume", train_arguments(&run));

@@ -256,3 +256,9 @@ void assert_same_as_uninterrupted(void)
         free(b.name[i]);
     }
 }
+
+size_t stride_of_calls(size_t sampled)
+{
+    const char *faults = getenv("DDL_FAULTS");
+    return faults && strcmp(faults, "all") == 0 ? 1 : test_sample_sanitized() ? sampled : 3;
+}

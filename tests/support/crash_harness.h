@@ -51,4 +51,7 @@ unsigned long long assert_checkpoints_whole(void);
 /* run/ has the same files as whole/, byte for byte, except for times in metrics.jsonl and state.json. */
 void assert_same_as_uninterrupted(void);
 
+/* Every how many calls are tried: 3; `sampled` under sanitizers and in a sample; 1 with DDL_FAULTS=all. */
+size_t stride_of_calls(size_t sampled);
+
 #endif
