@@ -223,7 +223,8 @@ static void exit_statuses(void)
         { "0", "Success" },
         { "1", "Failure; the error message is on standard error" },
         { "2", "An invalid command line or recipe" },
-        { "3", "Interrupted by SIGINT, SIGTERM or SIGUSR1; a checkpoint was written if a run had begun" },
+        { "3",
+          "Interrupted by SIGINT, SIGTERM, SIGHUP or SIGUSR1; a checkpoint was written if a run had begun" },
         { 0 }
     };
     notes("exit status", rows);

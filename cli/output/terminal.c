@@ -40,8 +40,14 @@ static void exit_interrupted(void)
     _exit(EXIT_INTERRUPTED);
 }
 
-/* The first is noted; the next one ends the program, be it the same signal or another. But timeout(1), shells
- * and schedulers send a signal to a process and to its group: twice, at once. */
+/* Whether `number` belongs to the request that `first` made, a moment ago: timeout(1), shells and schedulers
+ * send a signal to a process and to its group, systemd and the kernel send SIGHUP with SIGTERM. */
+static bool is_same_request(int first, int number, double seconds)
+{
+    return seconds < 0.1 && (number == first || number == SIGHUP || first == SIGHUP);
+}
+
+/* The first is noted; the next one ends the program, be it the same signal or another. */
 static void *listen(void *user)
 {
     const sigset_t *signals = user;
@@ -52,7 +58,7 @@ static void *listen(void *user)
         if (caught == 0) {
             first_at = monotonic_seconds();
             caught = number;
-        } else if (number != caught || monotonic_seconds() - first_at >= 0.1) {
+        } else if (!is_same_request(caught, number, monotonic_seconds() - first_at)) {
             break;
         }
     }
@@ -67,12 +73,17 @@ static void *listen(void *user)
  */
 void catch_interrupts(void)
 {
-    static const int numbers[] = { SIGINT, SIGTERM, SIGUSR1 };
+    static const int numbers[] = { SIGINT, SIGTERM, SIGUSR1, SIGHUP };
     static sigset_t signals;
     pthread_t listener;
+    struct sigaction before;
+    const bool keeps_running =
+        sigaction(SIGHUP, NULL, &before) == 0 && before.sa_handler == SIG_IGN; /* nohup(1) */
     is_silent = ddl_comm_launched().rank > 0;
     sigemptyset(&signals);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        if (numbers[i] == SIGHUP && keeps_running)
+            continue;
         sigaddset(&signals, numbers[i]);
         signal(numbers[i], SIG_DFL); /* a shell's background jobs begin with SIGINT ignored */
     }

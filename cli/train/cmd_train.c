@@ -260,8 +260,9 @@ const struct command train_command = {
             "verify,",
             "the state before the step is saved as a checkpoint, and --resume --skip 1 skips the data of the "
             "step.",
-            "SIGINT, SIGTERM or SIGUSR1 finishes the step, writes a checkpoint and exits with status 3; a",
-            "second signal exits at once. Slurm sends SIGUSR1 before the time limit of a job that has",
+            "SIGINT, SIGTERM, SIGHUP (unless nohup ignores it) or SIGUSR1 finishes the step, writes a",
+            "checkpoint and exits with status 3; a second signal exits at once. Slurm sends SIGUSR1 before",
+            "the time limit of a job that has",
             "--signal=USR1@120. During a validation or an evaluation on tasks the checkpoint is written at "
             "once, "
             "and",

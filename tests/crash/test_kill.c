@@ -356,11 +356,12 @@ static void signals_at_every_call(void **state)
 static void one_signal_stops(void **state)
 {
     (void)state;
-    static const int signals[] = { SIGINT, SIGTERM };
+    static const int signals[] = { SIGINT, SIGTERM, SIGHUP };
     const struct small_run *run = &long_runs[1];
+    signal(SIGHUP, SIG_DFL); /* the test may run under nohup */
     make_inputs();
     run_uninterrupted(train_arguments(run));
-    for (size_t i = 0; i < 2; i++) {
+    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
         remove_scratch("run/r");
         char streams[2048];
         snprintf(streams, sizeof streams, "%s", scratch_path("streams.txt"));

@@ -38,6 +38,7 @@ static void become(const char *const *argv, const char *const *environment, cons
     for (int stream = 0; stream < 3; stream++)
         dup2(fd, stream);
     close(fd);
+    signal(SIGHUP, SIG_DFL); /* the test may run under nohup */
     for (; *environment; environment++)
         putenv((char *)*environment);
     if (chdir(source_path(".")) == 0)
@@ -48,7 +49,7 @@ static void become(const char *const *argv, const char *const *environment, cons
 /* The name of the other side of a new terminal; NULL without /dev/ptmx or /dev/pts. */
 static const char *open_terminal(void)
 {
-    pty.terminal = posix_openpt(O_RDWR | O_NOCTTY);
+    pty.terminal = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC); /* no child keeps it open */
     if (pty.terminal < 0 || grantpt(pty.terminal) != 0 || unlockpt(pty.terminal) != 0)
         return NULL;
     const char *slave = ptsname(pty.terminal);
@@ -120,17 +121,28 @@ void pty_signal(int number)
     assert_int_equal(kill(pty.program, number), 0);
 }
 
-int pty_finish(void)
+static int wait_for_end(void)
 {
     int status = 0;
+    assert_int_equal(waitpid(pty.program, &status, 0), pty.program);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+int pty_hang_up(void)
+{
+    close(pty.terminal);
+    return wait_for_end();
+}
+
+int pty_finish(void)
+{
     time_t start = time(NULL);
     while (pump()) {
         if (time(NULL) - start > WAIT_S)
             fail_msg("still running after '%s'", pty.output + pty.found);
     }
-    assert_int_equal(waitpid(pty.program, &status, 0), pty.program);
     close(pty.terminal);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    return wait_for_end();
 }
 
 const char *pty_output(void)

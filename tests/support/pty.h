@@ -18,6 +18,8 @@ const char *pty_expect(const char *text);
 /* The same for n bytes, whatever they are. */
 void pty_expect_bytes(size_t n);
 void pty_signal(int number);
+/* Closes the terminal, as its window or a connection: the program gets SIGHUP. Returns as pty_finish. */
+int pty_hang_up(void);
 /* Waits for the end of the program; returns its exit status, or 128 and the signal. */
 int pty_finish(void);
 /* All that it printed, NUL-terminated. */
