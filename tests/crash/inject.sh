@@ -209,7 +209,7 @@ expected() {
         [ "$command" = "$1" ] || { column=$((column + 1)); continue; }
         awk -F '|' -v call="\`$2\`" -v column=$column '
             /^<!-- table: injected errors -->/ { inside = 1 }
-            inside && index($2, call) == 2 { gsub(/ /, "", $column); print $column; exit }' "$source/docs/reliability.md"
+            inside && index($2, call) > 0 { gsub(/ /, "", $column); print $column; exit }' "$source/docs/reliability.md"
     done
 }
 

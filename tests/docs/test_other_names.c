@@ -86,8 +86,8 @@ static const struct ddl_option *find_row(const char *command, const char *name)
 static void check_row(const char *command, const struct markdown_row *row)
 {
     char theirs[128], here[128], dashed[128];
-    const char *at = row->cell[2], *names = row->cell[0];
-    bool has_row = next_name(&at, here, sizeof here), is_alias = strcmp(row->cell[3], "same") == 0;
+    const char *at = row->cell[1], *names = row->cell[0];
+    bool has_row = next_name(&at, here, sizeof here), is_alias = strcmp(row->cell[2], "same") == 0;
     while (next_name(&names, theirs, sizeof theirs)) {
         if (is_alias) {
             const struct ddl_option *found = find_row(command, theirs);
@@ -98,8 +98,8 @@ static void check_row(const char *command, const struct markdown_row *row)
         }
         assert_int_equal(ddl("%s %s%s x", command, *theirs == '-' ? "" : "--", theirs), 2);
         dash(here, dashed, sizeof dashed);
-        if ((has_row && !strstr(printed, dashed)) || !strstr(printed, row->cell[3]))
-            fail_msg("ddl %s --%s: expected %s: %s, found %s", command, theirs, here, row->cell[3], printed);
+        if ((has_row && !strstr(printed, dashed)) || !strstr(printed, row->cell[2]))
+            fail_msg("ddl %s --%s: expected %s: %s, found %s", command, theirs, here, row->cell[2], printed);
     }
 }
 
@@ -125,7 +125,7 @@ static void find_name(const struct markdown_table *table, const char *theirs, co
     snprintf(name, sizeof name, "`%s`", theirs);
     snprintf(key, sizeof key, "`%s`", here ? here : "");
     for (size_t i = 0; i < table->n; i++) {
-        if (strstr(table->row[i].cell[0], name) && (!here || strcmp(table->row[i].cell[2], key) == 0))
+        if (strstr(table->row[i].cell[0], name) && (!here || strcmp(table->row[i].cell[1], key) == 0))
             return;
     }
     fail_msg("docs/other-programs.md lacks %s, which is %s", name, here ? key : "an error");
