@@ -41,9 +41,11 @@ compile() {
 # The table of all kernels. Occupancy: the threads that registers and static shared memory let a multiprocessor of
 # architecture 9.0 (65,536 registers, 228 KiB, 2,048 threads) hold, as a share of the most.
 print_table() {
-    echo "| kernel | threads | registers: 8.0 | 9.0 | 10.0 | shared bytes | occupancy | 16-byte accesses | mma |"
-    echo "|---|---|---|---|---|---|---|---|---|"
-    awk '$2 == "ptx" { order[++n] = $1; threads[$1] = $3; vectors[$1] = $4; mma[$1] = $5; next }
+    echo '```text'
+    echo "kernel                    threads  registers    occupancy  shared  16-byte  mma"
+    echo "                                   8.0 9.0 10.0         %   bytes accesses"
+    awk 'function unless_0(x) { return x ? x : "" }
+        $2 == "ptx" { order[++n] = $1; threads[$1] = $3; vectors[$1] = $4; mma[$1] = $5; next }
         { registers[$1, $2] = $3; if ($2 == 90) shared[$1] = $4 }
         END {
             for (i = 1; i <= n; i++) {
@@ -53,10 +55,13 @@ print_table() {
                 if (blocks * threads[k] > 2048) blocks = int(2048 / threads[k])
                 if (shared[k] && blocks * (shared[k] + 1024) > 233472) blocks = int(233472 / (shared[k] + 1024))
                 if (blocks > 32) blocks = 32
-                printf "| `%s` | %d | %d | %d | %d | %d | %d %% | %d | %d |\n", k, threads[k], registers[k, 80], registers[k, 90],
-                    registers[k, 100], shared[k], 100 * blocks * threads[k] / 2048, vectors[k], mma[k]
+                line = sprintf("%-25s %7d  %3d %3d %4d %9d %7s %8s %4s", k, threads[k], registers[k, 80], registers[k, 90],
+                    registers[k, 100], 100 * blocks * threads[k] / 2048, unless_0(shared[k]), unless_0(vectors[k]), unless_0(mma[k]))
+                sub(/ +$/, "", line)
+                print line
             }
         }' "$1"
+    echo '```'
 }
 
 : >kernels.txt
@@ -70,7 +75,7 @@ no_spills() { ! awk '$2 != "ptx" && $5 > 0' kernels.txt | grep . || fail "regist
 # Other versions of nvcc allocate registers differently.
 as_documented() {
     print_table kernels.txt >expected.txt
-    awk '/<!-- kernels -->/ { on = 1; next } /<!-- end -->/ { on = 0 } on && /^\|/' "$source/docs/cuda.md" >documented.txt
+    awk '/<!-- kernels -->/ { on = 1; next } /<!-- end -->/ { on = 0 } on && NF' "$source/docs/cuda.md" >documented.txt
     diff documented.txt expected.txt || fail "docs/cuda.md: replace the table by that of sh tests/cuda/compiler.sh --table . nvcc"
 }
 

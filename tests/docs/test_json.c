@@ -1,4 +1,4 @@
-/* Compares the tables of JSON keys in docs/formats.md with their examples and with the program's output, both
+/* Compares the lists of JSON keys in docs/formats.md with their examples and with the program's output, both
  * ways: fails for an undocumented key, a documented key that does not occur, or a value of another type. */
 #define _POSIX_C_SOURCE 200809L
 #include "support/files.h"
@@ -10,40 +10,17 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- a table of keys ---- */
+/* ---- a list of keys ---- */
 
 struct keys {
     const char *name;
-    struct markdown_table table;
+    struct markdown_table table, common; /* common: keys that may be at the end of any path */
     bool seen[128];
 };
 
 static const char *key_of(const struct keys *k, size_t i)
 {
     return k->table.row[i].cell[0];
-}
-
-/* Replaces a row for several keys, "`a.{b,c}`", by one for each; one group of braces per call. */
-static struct markdown_table expand_braces(struct markdown_table table)
-{
-    struct markdown_table out = { 0 };
-    for (size_t i = 0; i < table.n; i++) {
-        const char *key = table.row[i].cell[0], *open = strchr(key, '{'), *close = strchr(key, '}');
-        const char *at = open ? open + 1 : NULL;
-        do {
-            size_t n = at ? strcspn(at, ",}") : 0;
-            out.row = realloc(out.row, (out.n + 1) * sizeof *out.row);
-            assert_non_null(out.row);
-            struct markdown_row *row = &out.row[out.n++];
-            *row = table.row[i];
-            if (at)
-                snprintf(row->cell[0], MARKDOWN_CELL, "%.*s%.*s%s", (int)(open - key), key, (int)n, at,
-                         close + 1);
-            at = at && at[n] == ',' ? at + n + 1 : NULL;
-        } while (at);
-    }
-    markdown_table_free(&table);
-    return out;
 }
 
 /* Returns the row for `path`, such as "`a.b[].c`", or NULL. */
@@ -55,6 +32,13 @@ static struct markdown_row *find_key(struct keys *k, const char *path)
             k->seen[i] = true;
             return &k->table.row[i];
         }
+    }
+    for (size_t i = 0; i < k->common.n; i++) {
+        const char *common = k->common.row[i].cell[0] + 1;
+        size_t length = strlen(common) - 1;
+        if (n >= length && strncmp(path + n - length, common, length) == 0 &&
+            (n == length || path[n - length - 1] == '.'))
+            return &k->common.row[i];
     }
     return NULL;
 }
@@ -94,9 +78,9 @@ static void check_value(struct keys *k, const json_t *value, const char *path, c
     const struct markdown_row *row = find_key(k, path);
     char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
     if (!row)
-        fail_msg("table %s of docs/formats.md lacks %s, which %s has (%s)", k->name, path, where, text);
+        fail_msg("list %s of docs/formats.md lacks %s, which %s has (%s)", k->name, path, where, text);
     if (!is_of_type(value, row->cell[1]))
-        fail_msg("table %s: %s is %s; in %s it is %s", k->name, path, row->cell[1], where, text);
+        fail_msg("list %s: %s is %s; in %s it is %s", k->name, path, row->cell[1], where, text);
     free(text);
 }
 
@@ -145,17 +129,24 @@ static void walk_all(struct keys *k, const char *text, bool lines, const char *w
     walk_text(k, text, lines, where);
     for (size_t i = 0; i < k->table.n; i++) {
         if (!k->seen[i] && !strstr(k->table.row[i].cell[1], "optional"))
-            fail_msg("table %s has %s, which %s does not have", k->name, key_of(k, i), where);
+            fail_msg("list %s has %s, which %s does not have", k->name, key_of(k, i), where);
     }
 }
 
-/* Checks the document's table and example of `name`, and the program's output `real` unless it is NULL; each
+/* Checks the document's list and example of `name`, and the program's output `real` unless it is NULL; each
  * is one JSON value, or one per line. */
 static void check_pair(const char *name, bool example_lines, const char *real, bool real_lines)
 {
     char info[128];
-    struct keys k = { .name = name, .table = expand_braces(expand_braces(markdown_table(formats, name))) };
+    struct keys k = { .name = name, .table = markdown_keys(formats, name) };
+    if (strncmp(name, "ddl ", 4) == 0)
+        k.common = markdown_keys(formats, strcmp(name, "ddl train") == 0 ? "metrics.jsonl" : "common keys");
     assert_true(k.table.n <= sizeof k.seen / sizeof *k.seen);
+    for (size_t i = 0; i < k.table.n; i++) {
+        if (strchr(k.table.row[i].cell[1], ';'))
+            fail_msg("list %s: the item of %s has neither one type nor one for each key", name,
+                     key_of(&k, i));
+    }
     snprintf(info, sizeof info, "json %s", name);
     char *example = markdown_block(formats, info);
     walk_all(&k, example, example_lines, "the example");
@@ -163,6 +154,7 @@ static void check_pair(const char *name, bool example_lines, const char *real, b
         walk_all(&k, real, real_lines, "what the program writes");
     free(example);
     markdown_table_free(&k.table);
+    markdown_table_free(&k.common);
 }
 
 static void check_named(const char *name, bool lines, const char *real)
@@ -178,7 +170,7 @@ static void check_named(const char *name, bool lines, const char *real)
 
 /* In order: commands depend on the files of earlier ones. */
 static const struct command {
-    const char *name; /* of the table; NULL: preparation only */
+    const char *name; /* of the list; NULL: preparation only */
     const char *line; /* arguments of ddl */
     int status;       /* expected exit status */
     bool lines;       /* one JSON value per line */
@@ -297,7 +289,7 @@ static void check_file(const char *name, bool lines, const char *path)
     free(real);
 }
 
-/* metrics.jsonl has lines of steps and telemetry records, each with a table. */
+/* metrics.jsonl has lines of steps and telemetry records, each with a list. */
 static void check_metrics(void)
 {
     char *real = read_file(scratch_path("run/metrics.jsonl"), NULL);
@@ -323,10 +315,10 @@ static void files_of_a_run(void **state)
     check_file("shards.json", false, scratch_path("shards/shards.json"));
 }
 
-/* Compares the files in a folder with the rows of its table; rows with "optional" may be missing. */
+/* Compares the files in a folder with its list; those with "?" may be missing. */
 static void check_folder(const char *name, const char *path)
 {
-    struct markdown_table table = markdown_table(formats, name);
+    struct markdown_table table = markdown_keys(formats, name);
     char out[OUTPUT], command[1200];
     bool there[64] = { false };
     snprintf(command, sizeof command, "ls -1Ap '%s' | sed 's/[0-9][0-9]*/<step>/; s/.*/`&`/'", path);
@@ -336,12 +328,12 @@ static void check_folder(const char *name, const char *path)
         while (row < table.n && strcmp(table.row[row].cell[0], line) != 0)
             row++;
         if (row == table.n)
-            fail_msg("table %s lacks %s", name, line);
+            fail_msg("list %s lacks %s", name, line);
         there[row] = true;
     }
     for (size_t i = 0; i < table.n; i++) {
         if (!there[i] && !strstr(table.row[i].cell[1], "optional"))
-            fail_msg("table %s has %s, which %s does not have", name, table.row[i].cell[0], path);
+            fail_msg("list %s has %s, which %s does not have", name, table.row[i].cell[0], path);
     }
     markdown_table_free(&table);
 }
@@ -378,7 +370,7 @@ static json_t *load_json(const char *path)
     return root;
 }
 
-/* Every key must be one of the model's options or of the table of config.json. */
+/* Every key must be one of the model's options or of the list of config.json. */
 static void check_config_keys(const json_t *root, const struct markdown_table *own, const char *where)
 {
     const char *name;
@@ -391,7 +383,7 @@ static void check_config_keys(const json_t *root, const struct markdown_table *o
         for (size_t i = 0; i < own->n; i++)
             known = known || strcmp(own->row[i].cell[0], row) == 0;
         if (!known)
-            fail_msg("%s has %s, which no table of docs/formats.md has", where, name);
+            fail_msg("%s has %s, which no list of docs/formats.md has", where, name);
     }
 }
 
@@ -410,7 +402,7 @@ static void check_same_keys(const json_t *a, const json_t *b)
 static void configuration(void **state)
 {
     (void)state;
-    struct markdown_table own = markdown_table(formats, "config.json");
+    struct markdown_table own = markdown_keys(formats, "config.json");
     char *example = markdown_block(formats, "json config.json");
     json_t *found = json_loads(example, JSON_REJECT_DUPLICATES, NULL);
     assert_non_null(found);

@@ -1,4 +1,4 @@
-/* Compares docs/formats.md with the tables in the code: schedules, tensors with shapes, dtypes. */
+/* Compares docs/formats.md with the code: schedules, tensors with shapes, dtypes. */
 #define _POSIX_C_SOURCE 200809L
 #include "support/files.h"
 #include "support/markdown.h"
@@ -97,14 +97,14 @@ static void check_param(const struct markdown_table *table, bool *used, const st
     while (row < table->n && strcmp(table->row[row].cell[0], name) != 0)
         row++;
     if (row == table->n)
-        fail_msg("table tensors has no row %s", name);
+        fail_msg("list tensors has no row %s", name);
     used[row] = true;
     for (size_t i = 0; i < p->ndim; i++)
         n += (size_t)snprintf(found + n, sizeof found - n, "%s%zu", i ? ", " : "(", p->shape[i]);
     snprintf(found + n, sizeof found - n, ")");
     shape_of_letters(l, table->row[row].cell[1], wanted, sizeof wanted);
     if (strcmp(found, wanted) != 0)
-        fail_msg("%s has shape %s, the table says %s, which evaluates to %s", p->name, found,
+        fail_msg("%s has shape %s, the list says %s, which evaluates to %s", p->name, found,
                  table->row[row].cell[1], wanted);
 }
 
@@ -140,7 +140,7 @@ static void tensor_shapes(void **state)
 {
     (void)state;
     struct ddl_error err;
-    struct markdown_table table = markdown_table(formats, "tensors");
+    struct markdown_table table = markdown_keys(formats, "tensors");
     bool *used = calloc(table.n, sizeof *used);
     for (size_t i = 0; ddl_config_preset_list(i, NULL); i++) {
         struct ddl_config k = ddl_config_defaults();
@@ -171,7 +171,7 @@ static void tensor_shapes(void **state)
     check_model(&table, used, &values);
     for (size_t i = 0; i < table.n; i++) {
         if (!used[i])
-            fail_msg("table tensors: no model has %s", table.row[i].cell[0]);
+            fail_msg("list tensors: no model has %s", table.row[i].cell[0]);
     }
     free(used);
     markdown_table_free(&table);
@@ -180,32 +180,36 @@ static void tensor_shapes(void **state)
 static void dtypes_are_documented(void **state)
 {
     (void)state;
-    struct markdown_table table = markdown_table(formats, "dtypes");
+    struct markdown_table table = markdown_keys(formats, "dtypes");
     assert_int_equal(table.n, DDL_DTYPES);
-    for (size_t i = 0; i < table.n; i++) {
+    for (size_t i = 0; i < DDL_DTYPES; i++) {
         char name[32], bytes[32];
+        size_t row = 0;
         snprintf(name, sizeof name, "`%s`", ddl_dtype_name((enum ddl_dtype)i));
         snprintf(bytes, sizeof bytes, "%zu", ddl_dtype_size((enum ddl_dtype)i));
-        assert_string_equal(table.row[i].cell[0], name);
-        assert_string_equal(table.row[i].cell[1], bytes);
+        while (row < table.n && strcmp(table.row[row].cell[0], name) != 0)
+            row++;
+        if (row == table.n)
+            fail_msg("list dtypes lacks %s", name);
+        assert_string_equal(table.row[row].cell[1], bytes);
         float one;
         double data = 0;
         struct ddl_tensor t = { .name = "t", .dtype = (enum ddl_dtype)i, .data = (unsigned char *)&data };
         assert_true(ddl_tensor_measure(&t));
         bool reads = ddl_tensor_read_f32(&t, 0, 1, &one, NULL) == DDL_OK;
-        assert_int_equal(reads, strncmp(table.row[i].cell[2], "yes", 3) == 0);
+        assert_int_equal(reads, strncmp(table.row[row].cell[2], "yes", 3) == 0);
     }
     markdown_table_free(&table);
 }
 
-/* The tensors of a case are those of the table; "grad.*" represents one tensor per parameter. */
+/* The tensors of a case are those of the list; "grad.*" represents one tensor per parameter. */
 static void tensors_of_a_case(void **state)
 {
     (void)state;
     struct ddl_error err;
     ddl_safetensors *st;
     bool used[64] = { 0 };
-    struct markdown_table table = markdown_table(formats, "expect.safetensors");
+    struct markdown_table table = markdown_keys(formats, "expect.safetensors");
     assert_ok(ddl_safetensors_open(&st, source_path("tests/golden/ddl-cc-ec/expect.safetensors"), &err), err);
     for (size_t i = 0; i < ddl_safetensors_count(st); i++) {
         char name[160];
@@ -215,12 +219,12 @@ static void tensors_of_a_case(void **state)
         while (row < table.n && strcmp(table.row[row].cell[0], name) != 0)
             row++;
         if (row == table.n)
-            fail_msg("table expect.safetensors lacks %s", whole);
+            fail_msg("list expect.safetensors lacks %s", whole);
         used[row] = true;
     }
     for (size_t i = 0; i < table.n; i++) {
         if (!used[i])
-            fail_msg("table expect.safetensors: no tensor is called %s", table.row[i].cell[0]);
+            fail_msg("list expect.safetensors: no tensor is called %s", table.row[i].cell[0]);
     }
     ddl_safetensors_close(st);
     markdown_table_free(&table);

@@ -14,7 +14,7 @@ int close_formats(void **state);
  * free. */
 char *markdown_block(const char *document, const char *info);
 
-enum { MARKDOWN_CELLS = 6, MARKDOWN_CELL = 512 };
+enum { MARKDOWN_CELLS = 6, MARKDOWN_CELL = 1024 };
 struct markdown_row {
     char cell[MARKDOWN_CELLS][MARKDOWN_CELL]; /* without the spaces around; backticks kept */
 };
@@ -25,5 +25,10 @@ struct markdown_table {
 /* The table behind the line "<!-- table: NAME -->"; fails the test where there is none. */
 struct markdown_table markdown_table(const char *document, const char *name);
 void markdown_table_free(struct markdown_table *table);
+/* The list behind the line "<!-- keys: NAME -->", or without one behind the block "```json NAME", as a table
+ * of key, type and description. An item is "- `key`, `key` type: description". "`a.{b,c.{d,e}}`" is a row for
+ * each name, and a cell with as many parts, separated by "; ", is divided between them. A key that ends with
+ * "?" has the type "TYPE, optional". */
+struct markdown_table markdown_keys(const char *document, const char *name);
 
 #endif
