@@ -13,7 +13,8 @@ else()
   set(level -O3)
 endif()
 set(DDL_KERNEL_LEVEL ${level} CACHE STRING "Optimization of the kernels; less for a build that must only be right")
-mark_as_advanced(DDL_KERNEL_LEVEL)
+option(DDL_AVX512 "Compile the kernels for AVX-512 too" ON)
+mark_as_advanced(DDL_KERNEL_LEVEL DDL_AVX512)
 
 # ddl_kernels(ISA OTHER [compiler option...]): OTHER is the set of the kernels without dot products: ISA itself, or one that
 # is compiled too and has all instructions but those for dot products.
@@ -43,6 +44,8 @@ if(DDL_KERNEL_SOURCES)
   ddl_kernels(baseline baseline)
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND NOT DDL_FUZZ) # files are fuzzed on the reference backend
     ddl_kernels(avx2 avx2 -march=x86-64-v3 -mtune=generic)
+  endif()
+  if(TARGET ddl_kernels_avx2 AND DDL_AVX512)
     ddl_kernels(avx512 avx512 -march=x86-64-v4 -mtune=generic -mprefer-vector-width=512)
     # Dot products of bytes: eight-bit weights at a third of the instructions.
     ddl_kernels(avx512vnni avx512 -march=x86-64-v4 -mavx512vnni -mtune=generic -mprefer-vector-width=512)

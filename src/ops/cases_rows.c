@@ -121,9 +121,10 @@ SIZES(rank)
     ARGS(rank_args, .N = s->rows, .V = s->V);
 }
 
-SIZES(likeliest) /* option: all ids */
+SIZES(likeliest) /* option: all ids, for few rows: a step an id */
 {
-    ARGS(likeliest_args, .N = s->rows, .V = s->V, .k = option || s->V < 5 ? s->V : 5);
+    ARGS(likeliest_args, .N = option && s->rows > 8 ? 8 : s->rows, .V = s->V,
+         .k = option || s->V < 5 ? s->V : 5);
 }
 
 SIZES(choose) /* option: fewer ids than logits, and no changes */

@@ -13,9 +13,9 @@
 static long all_of(void)
 {
 #ifdef DDL_SANITIZED
-    return 300; /* slower; the paths are those of the optimized build */
+    return 150; /* slower; the paths are those of the optimized build */
 #else
-    return test_sample() ? 30 : 1000;
+    return test_sample() ? 30 : 600;
 #endif
 }
 
@@ -226,7 +226,7 @@ static void measure(const struct sweep *s, struct expected *e)
 static bool chosen(const struct sweep *s, const struct expected *e, long n)
 {
     const char *all = getenv("DDL_FAULTS");
-    long sampled = test_sample() ? 10 : s->sampled ? s->sampled : 80;
+    long sampled = test_sample() ? 10 : s->sampled ? s->sampled : test_sample_sanitized() ? 40 : 80;
     long after = s->first + (s->all && s->all < all_of() ? s->all : all_of());
     long stride = n < s->first ? (test_sample() ? 150 : 50) : n < after ? 1 : (e->requests - after) / sampled;
     if (all && strcmp(all, "all") != 0)

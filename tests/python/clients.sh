@@ -5,6 +5,8 @@
 set -eu
 python=${DDL_PYTHON:-python3}
 
+pip_install() { "$environment/bin/pip" install --no-compile --retries 0 --timeout 10 -q "$@" >"$DDL_SCRATCH/log" 2>&1; }
+
 # environment NAME PACKAGE...: sets $environment.
 environment() {
     environment=$DDL_SCRATCH/$1
@@ -13,10 +15,13 @@ environment() {
         echo "skipped: $python cannot make a virtual environment (package python3-venv)"
         exit 77
     fi
-    if ! "$environment/bin/pip" install --no-compile --retries 0 --timeout 10 -q pytest "$@" >"$DDL_SCRATCH/log" 2>&1; then
+    if ! pip_install uv; then
         echo "skipped: PyPI cannot be reached"
         exit 77
     fi
+    # uv takes a quarter of the time.
+    "$environment/bin/uv" pip install -q --no-cache --python "$environment/bin/python" pytest "$@" >"$DDL_SCRATCH/log" 2>&1 ||
+        pip_install pytest "$@" || { cat "$DDL_SCRATCH/log"; exit 1; }
 }
 
 # tests FILE...: with the environment; as cmocka says it.

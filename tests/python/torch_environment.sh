@@ -22,8 +22,10 @@ skip() {
 # Without bytecode, which Python writes where a module is imported: pip would compile every module.
 install() { "$folder/bin/pip" install -q --no-compile --timeout 20 "$@" >"$folder/log" 2>&1; }
 
+# By uv, in a quarter of the time, or pip.
 install_or_fail() {
-    install --retries 3 "$@" || { cat "$folder/log"; exit 1; }
+    "$folder/bin/uv" pip install -q --no-cache --python "$folder/bin/python" "$@" >"$folder/log" 2>&1 ||
+        install --retries 3 "$@" || { cat "$folder/log"; exit 1; }
 }
 
 # Undefined symbols of torch's libraries that a CUDA library defines.
@@ -56,9 +58,9 @@ stamp=$(cksum <"$0")
 [ "$(cat "$folder/complete" 2>/dev/null)" != "$stamp" ] || exit 0
 rm -rf "$folder"
 "$python" -m venv "$folder" >/dev/null 2>&1 || skip "$python cannot make a virtual environment (package python3-venv)"
-install --retries 0 pytest==9.2.0 || skip "PyPI cannot be reached"
+install --retries 0 pytest==9.2.0 uv || skip "PyPI cannot be reached"
 # shellcheck disable=SC2086
-install_or_fail --no-deps --no-cache-dir $torch
+install_or_fail --no-deps $torch
 # shellcheck disable=SC2086
 install_or_fail $torch_needs $others
 replace_cuda

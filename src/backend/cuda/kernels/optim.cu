@@ -34,7 +34,8 @@ KERNEL(part_squares, 256, struct cuda_part_squares)
     }
     for (size_t i = 4 * fours + b * THREADS + threadIdx.x; i < n; i += CUDA_PART_BLOCKS * THREADS)
         sum += static_cast<double>(x[i]) * x[i];
-    sum = block_sum(sum, sums);
+    if (b * THREADS < fours || 4 * fours + b * THREADS < n) /* most blocks of a small part have nothing */
+        sum = block_sum(sum, sums);
     if (threadIdx.x == 0)
         a.partial[blockIdx.x] = sum;
 }
