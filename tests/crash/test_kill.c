@@ -331,7 +331,7 @@ static void signals_at_every_call(void **state)
 {
     (void)state;
     static char said[SAID];
-    size_t stopped = 0, ended = 0, finished = 0, stride = test_sample_sanitized() ? 21 : 1;
+    size_t stopped = 0, ended = 0, finished = 0, stride = test_sample_sanitized() ? 21 : 2;
     make_inputs();
     run_uninterrupted(train_arguments(&short_run));
     for (size_t n = 1; finished < 3; n += 3 * stride) {

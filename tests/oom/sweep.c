@@ -15,7 +15,7 @@ static long all_of(void)
 #ifdef DDL_SANITIZED
     return 150; /* slower; the paths are those of the optimized build */
 #else
-    return test_sample() ? 30 : 600;
+    return test_sample() ? 30 : 400;
 #endif
 }
 

@@ -251,12 +251,11 @@ struct markdown_table markdown_keys(const char *document, const char *name)
         fail_msg("no list after '%s'", mark);
     table = expand(table);
     for (size_t i = 0; i < table.n; i++) {
-        char *end = strstr(table.row[i].cell[0], "?`"), type[MARKDOWN_CELL - 16];
+        char *end = strstr(table.row[i].cell[0], "?`"), *type = table.row[i].cell[1];
         if (!end)
             continue;
         memcpy(end, "`", 2);
-        snprintf(type, sizeof type, "%s", table.row[i].cell[1]);
-        snprintf(table.row[i].cell[1], MARKDOWN_CELL, "%s, optional", type);
+        snprintf(type + strlen(type), MARKDOWN_CELL - strlen(type), ", optional");
     }
     return table;
 }
