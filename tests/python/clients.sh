@@ -15,7 +15,7 @@ environment() {
         echo "skipped: $python cannot make a virtual environment (package python3-venv)"
         exit 77
     fi
-    if ! pip_install uv; then
+    if ! pip_install uv==0.13.9; then
         echo "skipped: PyPI cannot be reached"
         exit 77
     fi

@@ -25,7 +25,7 @@ install() { "$folder/bin/pip" install -q --no-compile --timeout 20 "$@" >"$folde
 # By uv, in a quarter of the time, or pip.
 install_or_fail() {
     "$folder/bin/uv" pip install -q --no-cache --python "$folder/bin/python" "$@" >"$folder/log" 2>&1 ||
-        install --retries 3 "$@" || { cat "$folder/log"; exit 1; }
+        install --retries 3 --no-cache-dir "$@" || { cat "$folder/log"; exit 1; }
 }
 
 # Undefined symbols of torch's libraries that a CUDA library defines.
@@ -58,7 +58,7 @@ stamp=$(cksum <"$0")
 [ "$(cat "$folder/complete" 2>/dev/null)" != "$stamp" ] || exit 0
 rm -rf "$folder"
 "$python" -m venv "$folder" >/dev/null 2>&1 || skip "$python cannot make a virtual environment (package python3-venv)"
-install --retries 0 pytest==9.2.0 uv || skip "PyPI cannot be reached"
+install --retries 0 pytest==9.2.0 uv==0.13.9 || skip "PyPI cannot be reached"
 # shellcheck disable=SC2086
 install_or_fail --no-deps $torch
 # shellcheck disable=SC2086

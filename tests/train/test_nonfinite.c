@@ -140,10 +140,11 @@ static void finds_the_layer_of_any_parameter(ddl_backend *backend)
         set_up_in(&s, backend, &config, precision, (int)recompute);
         for (size_t i = 0; i < ddl_model_n_params(s.model); i++) {
             const struct ddl_param *param = ddl_model_param(s.model, i);
+            if (!param->active || (i + j) % DDL_RECOMPUTES != 0)
+                continue;
             float *kept = ddl_mem_alloc(param->count * sizeof *kept);
             ddl_model_read_param(s.model, i, kept);
-            if (param->active && (i + j) % DDL_RECOMPUTES == 0)
-                one_number(&s, i, NAN, small_variants[v].name);
+            one_number(&s, i, NAN, small_variants[v].name);
             ddl_model_write_param(s.model, i, kept);
             ddl_mem_free(kept);
         }
