@@ -3,6 +3,7 @@
  * does not fit to the finished parts is reported. */
 #define _POSIX_C_SOURCE 200809L
 #include "data/pack.h"
+#include "support/tokenizer.h"
 
 #include "base/rng.h"
 #include "data/build_folder.h"
@@ -15,8 +16,6 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-
-static char tokenizer_path[1024];
 
 /* ---- the inputs: files of each kind and of very different sizes ---- */
 
@@ -142,18 +141,9 @@ static void assert_same_as_whole(const char *out)
 
 static int set_up(void **state)
 {
-    (void)state;
-    struct ddl_error err;
-    struct ddl_tokenizer_train_config k = ddl_tokenizer_train_defaults();
-    ddl_tokenizer *tokenizer;
     write_inputs();
-    const char *text = paths[0];
     all_inputs();
-    snprintf(tokenizer_path, sizeof tokenizer_path, "%s", scratch_path("tokenizer"));
-    k.vocab_size = 400;
-    assert_ok(ddl_tokenizer_train(&tokenizer, &k, &text, 1, NULL, NULL, &err), err);
-    assert_ok(ddl_tokenizer_save(tokenizer, tokenizer_path, &err), err);
-    ddl_tokenizer_free(tokenizer);
+    learn_tokenizer(state);
     remove_scratch("whole");
     struct ddl_build_config c = config_for("whole");
     c.part_bytes = ddl_build_defaults().part_bytes;
@@ -836,5 +826,5 @@ int main(void)
         cmocka_unit_test(overwriting),
         cmocka_unit_test(more_processes_than_parts),
     };
-    return cmocka_run_group_tests(tests, set_up, NULL);
+    return cmocka_run_group_tests(tests, set_up, unload_tokenizer);
 }

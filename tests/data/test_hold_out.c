@@ -9,12 +9,12 @@
 
 #include <math.h>
 
-enum { END_OF_TEXT = 50256 };
+enum { END_OF_TEXT = 0 };
 
 static struct ddl_build_config config_for(const char *out, double share)
 {
     struct ddl_build_config c = ddl_build_defaults();
-    snprintf(c.tokenizer, sizeof c.tokenizer, "%s", source_path("data/tokenizer"));
+    snprintf(c.tokenizer, sizeof c.tokenizer, "%s", tokenizer_path);
     snprintf(c.out, sizeof c.out, "%s", scratch_path(out));
     c.val_fraction = share;
     c.threads = 2;
@@ -213,5 +213,5 @@ int main(void)
         cmocka_unit_test(boundaries),   cmocka_unit_test(no_document_is_selected),
         cmocka_unit_test(too_short),
     };
-    return cmocka_run_group_tests(tests, load_tokenizer, unload_tokenizer);
+    return cmocka_run_group_tests(tests, learn_tokenizer, unload_tokenizer);
 }
