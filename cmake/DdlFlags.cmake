@@ -10,6 +10,7 @@ set(CMAKE_C_FLAGS_RELEASE "-O3 -g1")
 add_compile_options(-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=)
 
 if(DDL_SANITIZE)
+  set(CMAKE_C_VISIBILITY_PRESET default) # its library is shared, and tests call what an installed one hides
   add_compile_options(-fsanitize=${DDL_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${DDL_SANITIZE})
   add_compile_definitions(DDL_SANITIZED=1)

@@ -13,7 +13,15 @@ else()
   set(level -O3)
 endif()
 set(DDL_KERNEL_LEVEL ${level} CACHE STRING "Optimization of the kernels; less for a build that must only be right")
-option(DDL_AVX512 "Compile the kernels for AVX-512 too" ON)
+# A build with sanitizers is run where it is made: it has no kernels for AVX-512 where the processor has none.
+set(avx512 ON)
+if(DDL_SANITIZE AND EXISTS /proc/cpuinfo)
+  file(STRINGS /proc/cpuinfo flags REGEX "avx512f" LIMIT_COUNT 1)
+  if(NOT flags)
+    set(avx512 OFF)
+  endif()
+endif()
+option(DDL_AVX512 "Compile the kernels for AVX-512 too" ${avx512})
 mark_as_advanced(DDL_KERNEL_LEVEL DDL_AVX512)
 
 # ddl_kernels(ISA OTHER [compiler option...]): OTHER is the set of the kernels without dot products: ISA itself, or one that

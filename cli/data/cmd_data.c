@@ -210,7 +210,7 @@ static json_t *groups_json(const struct ddl_shard_stats *stats)
 {
     json_t *groups = json_object();
     for (int g = 1; g < DDL_MASK_GROUPS; g++) {
-        char name[8];
+        char name[12];
         snprintf(name, sizeof name, "%d", g);
         if (stats->groups[g])
             json_object_set_new(groups, name, json_integer((json_int_t)stats->groups[g]));

@@ -427,6 +427,9 @@ static void allocates_nothing(void **state)
 static void the_wrapper_counts(void **state)
 {
     (void)state;
+#ifdef DDL_SANITIZED
+    skip(); /* the library is shared, so that the linker does not wrap its calls */
+#endif
     calls = 0;
     ddl_mem_free(ddl_mem_alloc(10));
     assert_int_equal(calls, 1);
