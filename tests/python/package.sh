@@ -10,12 +10,12 @@ if ! "$python" -m venv --clear --system-site-packages "$environment" >"$DDL_SCRA
     echo "skipped: $python cannot make a virtual environment (package python3-venv)"
     exit 77
 fi
+keep_bytecode
 if ! "$environment/bin/pip" install --no-compile --retries 0 --timeout 10 -q numpy pytest >"$DDL_SCRATCH/log" 2>&1; then
     echo "skipped: PyPI cannot be reached"
     exit 77
 fi
 cd "$DDL_SCRATCH"
-export PYTHONPYCACHEPREFIX="$environment/bytecode" # not in the source tree; only of what is imported
 use_package
 if "$environment/bin/pip" install --no-compile --retries 0 --timeout 10 -q mypy==2.4.1 ruff==0.17.6 >log 2>&1; then
     "$environment/bin/ruff" check --no-cache --config "$DDL_SOURCE_DIR/python/pyproject.toml" \

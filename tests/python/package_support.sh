@@ -1,5 +1,12 @@
 # shellcheck shell=sh
-# For the tests of the Python package; sourced. $environment is a virtual environment with pytest.
+# For the tests of the Python package and its clients; sourced. $environment is a virtual environment with pytest.
+
+# Python keeps what it compiles, in $environment and not in the source tree: to compile torch takes three times as long as to
+# read it.
+keep_bytecode() {
+    unset PYTHONDONTWRITEBYTECODE
+    export PYTHONPYCACHEPREFIX="$environment/bytecode"
+}
 
 # Makes the package, with the program and the library of this build, available in $environment.
 use_package() {

@@ -27,13 +27,14 @@ script() {
     part "$1" $status
 }
 
+keep_bytecode
 status=0
 sh "$here/torch_environment.sh" "${DDL_PYTHON:-python3}" "$environment" || status=$?
 [ $status -eq 0 ] || exit $status
 part environment 0
 cd "$DDL_SCRATCH"
 # One thread: the models are small, and other tests run at the same time. No GPU: see torch_environment.sh.
-export OMP_NUM_THREADS=1 CUDA_VISIBLE_DEVICES="" PYTHONPYCACHEPREFIX="$environment/bytecode"
+export OMP_NUM_THREADS=1 CUDA_VISIBLE_DEVICES=""
 for name in connection interchange parquet probe_states tensorboard; do
     script $name
 done

@@ -5,7 +5,7 @@ set -eu
 . "$DDL_SOURCE_DIR/tests/support/checks.sh"
 wheel=$DDL_SCRATCH/wheel
 environment=$DDL_SCRATCH/environment
-unset PYTHONPATH DEEP_DELTA_PREFIX
+unset PYTHONPATH DEEP_DELTA_PREFIX PYTHONDONTWRITEBYTECODE # pip is started ten times
 export GOMP_SPINCOUNT=3000 # other tests run at the same time
 
 skip_all() {

@@ -15,7 +15,7 @@ TOKENIZER = SOURCE / "data/tokenizer"
 def shards(tmp_path_factory):
     """A folder with training and validation shards of Shakespeare."""
     folder = tmp_path_factory.mktemp("data") / "shards"
-    dd.cli.run("data", "build", TEXT, out=folder, tokenizer=TOKENIZER, val_fraction=0.05)
+    dd.cli.run("data", "build", TEXT, out=folder, tokenizer=TOKENIZER, val_fraction=0.005)
     return folder
 
 
@@ -24,6 +24,6 @@ def run(shards, tmp_path_factory):
     """A run of 12 steps with delta connections."""
     folder = tmp_path_factory.mktemp("runs") / "first"
     result = dd.cli.train(model="ddl-1", size="micro", train_data=shards, tokenizer=TOKENIZER, out=folder, steps=12,
-                          batch=2, seq=32, telemetry_every=4, progress=False)
+                          batch=2, seq=32, val_every=6, telemetry_every=4, progress=False)
     assert result["step"] == 12
     return folder
