@@ -301,7 +301,7 @@ void cuda_quantize_q8(void *ctx, const struct quantize_q8_args *a)
     struct cuda_device *d = ctx;
     size_t groups = ddl_q8_groups(a->width);
     if (a->rows && groups)
-        cuda_launch(d, CUDA_quantize_q8, cuda_blocks(d, a->rows * groups, THREADS / 32), 0, a);
+        cuda_launch(d, CUDA_quantize_q8, cuda_blocks(d, a->rows * groups, THREADS / 8), 0, a);
 }
 
 void cuda_dequantize_q8(void *ctx, const struct dequantize_q8_args *a)

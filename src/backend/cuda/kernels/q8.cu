@@ -5,25 +5,48 @@
 
 enum { THREADS = 256 };
 
-/* A warp quantizes a group of a row, a number a lane. */
+/* |x|, infinite where x is not a number. */
+__device__ inline float magnitude(float x)
+{
+    return isnan(x) ? __uint_as_float(0x7f800000u) : fabsf(x);
+}
+
+__device__ inline float largest_of(float4 x)
+{
+    return fmaxf(fmaxf(magnitude(x.x), magnitude(x.y)), fmaxf(magnitude(x.z), magnitude(x.w)));
+}
+
+/* x / scale as a byte. A scale below the smallest normal number loses digits: values out of range are
+ * clamped. */
+__device__ inline uint32_t q8_byte(float x, float scale)
+{
+    const float q = scale > 0 ? rintf(x / scale) : 0;
+    return static_cast<uint8_t>(static_cast<int8_t>(fmaxf(-127, fminf(127, q))));
+}
+
+/* Eight lanes quantize a group of a row, four numbers each. */
 KERNEL(quantize_q8, 256, struct quantize_q8_args)
 {
-    const size_t groups = q8_groups(a.width);
-    const unsigned lane = threadIdx.x % 32;
+    const size_t groups = q8_groups(a.width), all = a.rows * groups;
+    const unsigned quad = threadIdx.x % 8;
+    const bool fast = a.width % 4 == 0 && aligned16(a.x);
     struct ddl_q8 *const W = static_cast<struct ddl_q8 *>(a.W);
-    for (size_t g = GRID_FIRST / 32; g < a.rows * groups; g += GRID_STRIDE / 32) {
-        const size_t i = g / groups, group = g - i * groups, k = group * DDL_GROUP + lane, row = a.first + i;
-        const float x = k < a.width ? a.x[i * a.width + k] : 0;
-        const bool finite = __all_sync(ALL_LANES, isfinite(x));
-        float largest = fabsf(x);
-        for (int bits = 16; bits > 0; bits /= 2)
+    for (size_t first = GRID_FIRST / 32 * 4; first < all; first += GRID_STRIDE / 8) { /* of the warp's four */
+        const size_t g = first + threadIdx.x % 32 / 8, i = g / groups, group = g - i * groups;
+        const size_t k = group * DDL_GROUP + 4 * quad, row = a.first + i;
+        const bool is_inside = g < all && k < a.width;
+        const float4 x = is_inside ? load_row4(a.x + i * a.width, k, a.width, fast) : splat4(0);
+        float largest = largest_of(x);
+        for (int bits = 4; bits > 0; bits /= 2)
             largest = fmaxf(largest, __shfl_xor_sync(ALL_LANES, largest, bits));
-        const float scale = finite ? largest / 127.0f : __uint_as_float(0x7fc00000u);
+        if (g >= all)
+            continue;
+        const float scale = isfinite(largest) ? largest / 127.0f : __uint_as_float(0x7fc00000u);
         struct ddl_q8 *const tile = W + row / DDL_Q8_ROWS * groups + group;
-        /* A scale below the smallest normal number loses digits: values out of range are clamped. */
-        const float q = k < a.width && scale > 0 ? rintf(x / scale) : 0;
-        tile->q[lane / 4][row % DDL_Q8_ROWS][lane % 4] = static_cast<int8_t>(fmaxf(-127, fminf(127, q)));
-        if (lane == 0)
+        *reinterpret_cast<uint32_t *>(tile->q[quad][row % DDL_Q8_ROWS]) =
+            q8_byte(x.x, scale) | q8_byte(x.y, scale) << 8 | q8_byte(x.z, scale) << 16 |
+            q8_byte(x.w, scale) << 24;
+        if (quad == 0)
             tile->scale[row % DDL_Q8_ROWS] = scale;
     }
 }
