@@ -18,6 +18,7 @@ const char *const ddl_synthetic_names[] = { "pointer", "mqar",    "permutation",
 
 #define FIELD(name) offsetof(struct ddl_synthetic_config, name)
 #define TEXT(name) DDL_OPTION_STRING, FIELD(name), sizeof((struct ddl_synthetic_config *)0)->name, 0, 0, NULL
+#define FLAG(name) #name, DDL_OPTION_BOOL, FIELD(name), 0, 0, 0, NULL, NULL
 #define SIZE(name) #name, DDL_OPTION_SIZE, FIELD(name), 0, 0, DDL_SYNTHETIC_LENGTH, NULL, "N"
 
 enum { FIRST_SIZE = 6 }; /* of the options: the first of the sizes that some tasks have */
@@ -35,9 +36,11 @@ const struct ddl_option *ddl_synthetic_options(void)
         { "overwrite", DDL_OPTION_BOOL, FIELD(overwrite), 0, 0, 0, NULL, NULL,
           "replace the shards of an earlier build in the folder" },
         { SIZE(length), "tokens of a sequence (0: 128, or the longest problem)" },
-        { SIZE(pairs), "pointer, mqar: pairs (0: 16)" },
+        { SIZE(pairs), "pointer, mqar: pairs (0: 16, or 8 with pair_tokens)" },
         { SIZE(queries), "pointer, mqar: queries (0: 8)" },
         { "hops", TEXT(hops), "LIST", "pointer: numbers of hops, 1 to 9 (empty: 1,2,4,8)" },
+        { FLAG(cycle), "pointer: the permutation is one cycle through all symbols" },
+        { FLAG(pair_tokens), "pointer: a pair is one token, and queries begin with their digit" },
         { SIZE(symbols), "mqar: keys, and as many values (0: 64); reverse: symbols (0: 26)" },
         { SIZE(elements), "permutation: elements that are permuted, 2 to 5 (0: 5)" },
         { SIZE(steps), "permutation, parity, reverse: most symbols of a problem (0: 16, 32, 16)" },
@@ -55,15 +58,22 @@ struct ddl_synthetic_config ddl_synthetic_defaults(void)
 
 /* ---- checks ---- */
 
-/* DDL_E_USAGE for a size that was given and that the task does not have. */
+/* Whether an option of some tasks has another value than 0, false or an empty text. */
+static bool is_given(const struct ddl_option *row, const struct ddl_synthetic_config *c)
+{
+    char value[64];
+    ddl_option_format(row, c, value, sizeof value);
+    return *value && strcmp(value, "0") != 0 && strcmp(value, "false") != 0;
+}
+
+/* DDL_E_USAGE for an option that was given and that the task does not have. */
 static ddl_status check_given(const struct ddl_synthetic_config *c, struct ddl_error *err)
 {
     const struct ddl_synthetic_task *task = &ddl_synthetic_tasks[c->task];
     for (const struct ddl_option *row = ddl_synthetic_options() + FIRST_SIZE; row->name; row++) {
-        char value[64], name[32];
-        ddl_option_format(row, c, value, sizeof value);
+        char name[32];
         snprintf(name, sizeof name, " %s ", row->name);
-        if (*value && strcmp(value, "0") != 0 && !strstr(task->options, name))
+        if (is_given(row, c) && !strstr(task->options, name))
             return ddl_error_set(err, DDL_E_USAGE, "--%s: the task %s has no such option: expected one of%s",
                                  row->name, ddl_synthetic_names[c->task], task->options);
     }
@@ -258,7 +268,7 @@ static json_t *options_object(const struct ddl_synthetic_config *c)
         char value[64];
         ddl_option_format(row, c, value, sizeof value);
         bool is_used = row < ddl_synthetic_options() + FIRST_SIZE - 1 ||
-                       (row >= ddl_synthetic_options() + FIRST_SIZE && *value && strcmp(value, "0") != 0);
+                       (row >= ddl_synthetic_options() + FIRST_SIZE && is_given(row, c));
         if (is_used)
             json_object_set_new(options, row->name, json_string(value));
     }

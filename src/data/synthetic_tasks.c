@@ -88,6 +88,8 @@ static size_t symbols_of_config(const struct ddl_synthetic_config *c)
 
 /* ---- pointer ---- */
 
+enum { PAIR_TOKENS = 15 }; /* most pairs with pair_tokens: 15 + 15^2 symbols */
+
 size_t ddl_synthetic_hops(const struct ddl_synthetic_config *c, unsigned char hops[9])
 {
     size_t n = 0;
@@ -109,18 +111,38 @@ static ddl_status pointer_sizes(struct ddl_synthetic_config *c, struct ddl_error
     if (ddl_synthetic_hops(c, hops) == 0)
         return ddl_error_set(err, DDL_E_USAGE,
                              "--hops: expected up to 9 digits 1 to 9, such as 1,2,4, found %s", c->hops);
-    ddl_status status = size_of("pairs", &c->pairs, 16, 2, DDL_SYNTHETIC_SYMBOLS, err);
+    ddl_status status = c->pair_tokens ? size_of("pairs", &c->pairs, 8, 2, PAIR_TOKENS, err)
+                                       : size_of("pairs", &c->pairs, 16, 2, DDL_SYNTHETIC_SYMBOLS, err);
     return status ? status : size_of("queries", &c->queries, 8, 1, 4096, err);
 }
 
 static size_t pointer_length(const struct ddl_synthetic_config *c)
 {
-    return 2 * c->pairs + 1 + 3 * c->queries;
+    return (c->pair_tokens ? 1 : 2) * c->pairs + 1 + 3 * c->queries;
 }
 
+/* With pair_tokens, those of the pairs (s, t) follow, in the order of s, then t. */
 static size_t pointer_symbols(const struct ddl_synthetic_config *c)
 {
-    return c->pairs;
+    return c->pairs + (c->pair_tokens ? c->pairs * c->pairs : 0);
+}
+
+static void put_pair(struct ddl_synthetic *s, int32_t from, int32_t to)
+{
+    const int32_t n = (int32_t)s->config->pairs;
+    if (s->config->pair_tokens)
+        put(s, n + from * n + to, 0);
+    else
+        put_all(s, (int32_t[]){ from, to }, 2, 0);
+}
+
+/* Replaces an order of all symbols by the permutation of each to the next in it, which is one cycle. */
+static void close_cycle(int32_t *next, size_t n)
+{
+    int32_t order[DDL_SYNTHETIC_SYMBOLS];
+    memcpy(order, next, n * sizeof *next);
+    for (size_t i = 0; i < n; i++)
+        next[order[i]] = order[(i + 1) % n];
 }
 
 static bool pointer_problem(struct ddl_synthetic *s, bool *full)
@@ -132,17 +154,18 @@ static bool pointer_problem(struct ddl_synthetic *s, bool *full)
     for (int tries = 0; tries < DDL_SYNTHETIC_TRIES; tries++) {
         s->n = 0;
         shuffle(s, next, n);
+        if (s->config->cycle)
+            close_cycle(next, n);
         shuffle(s, order, n);
-        for (size_t i = 0; i < n; i++) {
-            put(s, order[i], 0);
-            put(s, next[order[i]], 0);
-        }
+        for (size_t i = 0; i < n; i++)
+            put_pair(s, order[i], next[order[i]]);
         put(s, sign(DDL_SIGN_BAR), 0);
         for (size_t q = 0; q < s->config->queries; q++) {
             int32_t at = (int32_t)draw(s, n);
             const int h = hops[draw(s, n_hops)];
-            put(s, at, 0);
-            put(s, sign(DDL_SIGN_DIGIT + h - 1), 0);
+            const int32_t digit = sign(DDL_SIGN_DIGIT + h - 1);
+            put(s, s->config->pair_tokens ? digit : at, 0);
+            put(s, s->config->pair_tokens ? at : digit, 0);
             for (int i = 0; i < h; i++)
                 at = next[at];
             put(s, at, (size_t)h);
@@ -363,7 +386,8 @@ static bool modular_problem(struct ddl_synthetic *s, bool *full)
 }
 
 const struct ddl_synthetic_task ddl_synthetic_tasks[DDL_SYNTHETIC_KINDS] = {
-    { " pairs queries hops ", pointer_sizes, pointer_length, pointer_symbols, pointer_problem },
+    { " pairs queries hops cycle pair_tokens ", pointer_sizes, pointer_length, pointer_symbols,
+      pointer_problem },
     { " symbols pairs queries ", mqar_sizes, mqar_length, mqar_symbols, mqar_problem },
     { " length elements steps ", permutation_sizes, NULL, permutation_symbols, permutation_problem },
     { " length steps ", parity_sizes, NULL, two_symbols, parity_problem },

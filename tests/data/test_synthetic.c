@@ -51,6 +51,32 @@ static void solve_pointer(const char *text, const char *groups, struct problems 
     add_problem(out, text, strlen(text));
 }
 
+/* With cycle and pair_tokens: the symbols a to d, then a token for each pair of them. */
+static void solve_pair_tokens(const char *text, const char *groups, struct problems *out)
+{
+    int next[4] = { -1, -1, -1, -1 }, at = 0, steps = 0;
+    assert_int_equal(strchr(text, '|') - text, 4);
+    for (int i = 0; i < 4; i++) {
+        const int pair = text[i] - 'e';
+        assert_true(pair >= 0 && pair < 16 && next[pair / 4] < 0);
+        next[pair / 4] = pair % 4;
+    }
+    do {
+        at = next[at];
+        steps++;
+    } while (at != 0);
+    assert_int_equal(steps, 4);
+    for (const char *query = text + 5; *query; query += 3) {
+        int end = query[1] - 'a';
+        assert_true(query[0] == '1' || query[0] == '3');
+        for (int h = query[0] - '0'; h > 0; h--)
+            end = next[end];
+        assert_int_equal(query[2], 'a' + end);
+        assert_int_equal(groups[query + 2 - text], query[0]);
+    }
+    add_problem(out, text, strlen(text));
+}
+
 static void solve_mqar(const char *text, const char *groups, struct problems *out)
 {
     const char *bar = strchr(text, '|');
@@ -238,6 +264,34 @@ static void problems_are_solved(void **state)
     }
 }
 
+static void a_pair_is_a_token(void **state)
+{
+    (void)state;
+    static struct problems train;
+    struct ddl_synthetic_config c = small(DDL_SYNTHETIC_POINTER, "pairs");
+    struct ddl_synthetic_result r;
+    struct ddl_error err;
+    size_t n;
+    c.cycle = c.pair_tokens = true;
+    remove_scratch("pairs");
+    assert_ok(ddl_data_synthetic(&c, NULL, NULL, &r, &err), err);
+    assert_int_equal(r.length, 1 + 4 + 1 + 3 * 3);
+    assert_int_equal(solve_split(c.out, DDL_SHARDS_TRAIN, r.length, solve_pair_tokens, &train), r.counted[0]);
+    char *record = read_file(file_in(c.out, "shards.json"), &n);
+    assert_non_null(strstr(record, "\"cycle\": \"true\""));
+    assert_non_null(strstr(record, "\"pair_tokens\": \"true\""));
+    free(record);
+    c.overwrite = true;
+    c.pairs = 16;
+    assert_int_equal(ddl_data_synthetic(&c, NULL, NULL, NULL, &err), DDL_E_USAGE);
+    assert_says(&err, "--pairs: expected 2 to 15, found 16");
+    c.pairs = 4;
+    c.task = DDL_SYNTHETIC_MQAR;
+    c.hops[0] = '\0';
+    assert_int_equal(ddl_data_synthetic(&c, NULL, NULL, NULL, &err), DDL_E_USAGE);
+    assert_says(&err, "--cycle: the task mqar has no such option");
+}
+
 static void a_seed_gives_the_same_files(void **state)
 {
     (void)state;
@@ -351,6 +405,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(problems_are_solved),
+        cmocka_unit_test(a_pair_is_a_token),
         cmocka_unit_test(a_seed_gives_the_same_files),
         cmocka_unit_test(wrong_sizes),
         cmocka_unit_test(a_run_validates_whole_sequences),
