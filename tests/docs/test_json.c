@@ -15,7 +15,7 @@
 struct keys {
     const char *name;
     struct markdown_table table, common; /* common: keys that may be at the end of any path */
-    bool seen[128];
+    bool seen[128], seen_common[32];
 };
 
 static const char *key_of(const struct keys *k, size_t i)
@@ -37,8 +37,10 @@ static struct markdown_row *find_key(struct keys *k, const char *path)
         const char *common = k->common.row[i].cell[0] + 1;
         size_t length = strlen(common) - 1;
         if (n >= length && strncmp(path + n - length, common, length) == 0 &&
-            (n == length || path[n - length - 1] == '.'))
+            (n == length || path[n - length - 1] == '.')) {
+            k->seen_common[i] = true;
             return &k->common.row[i];
+        }
     }
     return NULL;
 }
@@ -126,10 +128,21 @@ static void walk_text(struct keys *k, const char *text, bool lines, const char *
 static void walk_all(struct keys *k, const char *text, bool lines, const char *where)
 {
     memset(k->seen, 0, sizeof k->seen);
+    memset(k->seen_common, 0, sizeof k->seen_common);
     walk_text(k, text, lines, where);
     for (size_t i = 0; i < k->table.n; i++) {
         if (!k->seen[i] && !strstr(k->table.row[i].cell[1], "optional"))
             fail_msg("list %s has %s, which %s does not have", k->name, key_of(k, i), where);
+    }
+}
+
+/* Checks that the output has those of the common keys that the example has, which are in `expected`. */
+static void check_common(const struct keys *k, const bool *expected)
+{
+    for (size_t i = 0; i < k->common.n; i++) {
+        const struct markdown_row *row = &k->common.row[i];
+        if (k->seen_common[i] != expected[i] && !strstr(row->cell[1], "optional"))
+            fail_msg("%s: %s is in the example or in the output, but not in both", k->name, row->cell[0]);
     }
 }
 
@@ -142,6 +155,7 @@ static void check_pair(const char *name, bool example_lines, const char *real, b
     if (strncmp(name, "ddl ", 4) == 0)
         k.common = markdown_keys(formats, strcmp(name, "ddl train") == 0 ? "metrics.jsonl" : "common keys");
     assert_true(k.table.n <= sizeof k.seen / sizeof *k.seen);
+    assert_true(k.common.n <= sizeof k.seen_common / sizeof *k.seen_common);
     for (size_t i = 0; i < k.table.n; i++) {
         if (strchr(k.table.row[i].cell[1], ';'))
             fail_msg("list %s: the item of %s has neither one type nor one for each key", name,
@@ -150,8 +164,12 @@ static void check_pair(const char *name, bool example_lines, const char *real, b
     snprintf(info, sizeof info, "json %s", name);
     char *example = markdown_block(formats, info);
     walk_all(&k, example, example_lines, "the example");
-    if (real)
+    if (real) {
+        bool in_example[sizeof k.seen_common];
+        memcpy(in_example, k.seen_common, sizeof in_example);
         walk_all(&k, real, real_lines, "what the program writes");
+        check_common(&k, in_example);
+    }
     free(example);
     markdown_table_free(&k.table);
     markdown_table_free(&k.common);
