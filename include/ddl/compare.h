@@ -1,5 +1,5 @@
 /* Comparison of runs: the points of metrics.jsonl, groups of runs that differ in the seed only, and
- * statistics over them. docs/compare.md has the rules and formulas. */
+ * statistics over them. docs/sweep.md has the rules and formulas. */
 #ifndef DDL_COMPARE_H
 #define DDL_COMPARE_H
 

@@ -1,5 +1,5 @@
 /* Planned contrasts between the groups of a comparison: tests, intervals, effect sizes, equivalence, and the
- * number of seeds that a difference needs. docs/compare.md has the formulas. */
+ * number of seeds that a difference needs. docs/sweep.md has the formulas. */
 #ifndef DDL_CONTRAST_H
 #define DDL_CONTRAST_H
 

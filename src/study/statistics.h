@@ -1,4 +1,4 @@
-/* Means with confidence intervals and t-tests. Formulas: docs/compare.md. */
+/* Means with confidence intervals and t-tests. Formulas: docs/sweep.md. */
 #ifndef DDL_STUDY_STATISTICS_H
 #define DDL_STUDY_STATISTICS_H
 
