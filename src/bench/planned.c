@@ -24,6 +24,7 @@ struct held {
     int access;
 };
 enum { HELD = 64 };
+enum { MOST_PROJECTED = 1024, MOST_PROJECTIONS = 4 }; /* width and outputs in projected_norm_bwd */
 
 struct bench_planned {
     ddl_backend backend;
@@ -33,6 +34,8 @@ struct bench_planned {
     struct ddl_bench_share share[DDL_OP_COUNT + 1]; /* by op; the last is zero */
     struct held held[HELD];                         /* what the ops of a fused kernel have in registers */
     size_t n_held;
+    struct project_grad_args waiting; /* not counted yet: perhaps a fused kernel's, if there are outputs */
+    struct rmsnorm_grad_args norm;    /* the op before this one, if it has rows */
 };
 
 static void *reserve_space(void *ctx, size_t bytes)
@@ -148,9 +151,48 @@ static int new_access(struct bench_planned *p, const void *at, int access)
     return access;
 }
 
+/* A projection's gradients. `joins`: they are part of the kernel that has rows x and dx in registers. */
+static void count_projection(struct bench_planned *p, const struct project_grad_args *a, bool joins)
+{
+    struct ddl_op_use use;
+    ddl_op_describe(DDL_OP_project_bwd, a, &use);
+    const double bytes = ddl_op_traffic(&use, a, &p->backend);
+    for (size_t i = 0; joins && i < use.n; i++) {
+        const void *at = ddl_operand_get(&use.operand[i], a);
+        if (at == a->x || at == a->dx)
+            use.operand[i].access = 0;
+    }
+    count(p, DDL_OP_project_bwd, use.flops, bytes, ddl_op_traffic(&use, a, &p->backend), !joins);
+}
+
+/* projected_norm_bwd: what of a projection's gradients is computed by the kernel of rmsnorm_bwd. Those of its
+ * result come before it, and wait; those of its input come after it. True: the op is, or will be, counted. */
+static bool count_with_norm(struct bench_planned *p, enum ddl_op op, const void *args)
+{
+    const struct rmsnorm_grad_args *norm = op == DDL_OP_rmsnorm_bwd ? args : NULL, last = p->norm;
+    const struct project_grad_args *a = op == DDL_OP_project_bwd ? args : NULL;
+    if (p->waiting.c)
+        count_projection(p, &p->waiting, norm && norm->dy == p->waiting.dx);
+    p->waiting.c = 0;
+    p->norm = (struct rmsnorm_grad_args){ 0 };
+    if (norm && norm->d <= MOST_PROJECTED)
+        p->norm = *norm;
+    if (!a || a->d > MOST_PROJECTED || a->c > MOST_PROJECTIONS)
+        return false;
+    if (last.N && last.x == a->x && last.dx == a->dx)
+        count_projection(p, a, true);
+    else
+        p->waiting = *a;
+    return true;
+}
+
 static void count_op(struct bench_planned *p, enum ddl_op op, const void *args)
 {
     struct ddl_op_use use;
+    if (count_with_norm(p, op, args)) {
+        p->n_held = 0;
+        return;
+    }
     const bool first = p->n_held == 0, fused = is_fused(op, args, first);
     ddl_op_describe(op, args, &use);
     const double bytes = ddl_op_traffic(&use, args, &p->backend);

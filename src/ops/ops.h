@@ -22,7 +22,7 @@
 struct ddl_limits {
     size_t N;       /* rows of a pass                                                           */
     size_t T;       /* positions of a sequence, past included                                   */
-    size_t d;       /* width of the stream; for memory_estimate alone                           */
+    size_t d;       /* width of the stream                                                      */
     size_t c;       /* value channels of the state                                              */
     size_t H;       /* heads of an attention whose gradients are computed                       */
     size_t h;       /* width of a head                                                          */

@@ -57,21 +57,21 @@ memory() {
     [ "$without" -ge "$plan" ] || fail "predicted $without bytes without the device, $plan with it"
 }
 
-# dry_run_error FREE OPTION...: more is needed than FREE; the plan is printed, and the error has options with which the run fits.
+# dry_run_error NEEDED FREE OPTION...: NEEDED GiB are more than FREE; the plan is printed, and the error has options with which the run fits.
 dry_run_error() {
-    free=$1
-    shift
+    needed=$1 free=$2
+    shift 2
     ! simulated "$ddl" train --backend cuda --size small --model baseline --batch 8 --dry-run "$@" >plan.txt 2>error || fail "no error"
     grep -q 'workspace' plan.txt || { cat plan.txt; fail "no plan"; }
-    grep -q "^ddl: the run needs 6[.]2 GiB of memory, backend cuda has $free GiB free; it fits with --recompute block or --batch 4\$" error ||
+    grep -q "^ddl: the run needs $needed GiB of memory, backend cuda has $free GiB free; it fits with --recompute block or --batch 4\$" error ||
         { cat error; fail "message"; }
     [ "$(wc -l <error)" -eq 1 ] || { cat error; fail "more than a line"; }
 }
 
 # The device's memory, and that of one that is not there.
 too_little_memory() {
-    CUDA_SIM_MEMORY=9000000000 CUDA_SIM_BUSY=4000000000 dry_run_error 4.7
-    driver='' dry_run_error 5.0 --device-memory 5
+    CUDA_SIM_MEMORY=9000000000 CUDA_SIM_BUSY=4000000000 dry_run_error 6.2 4.7
+    driver='' dry_run_error 6.3 5.0 --device-memory 5
     ! CUDA_SIM_DEVICES=0 simulated "$ddl" train --backend cuda --model baseline --dry-run --quiet 2>error || fail "no error"
     grep -q '^ddl: backend cuda: .*there is no NVIDIA GPU.*; --device-memory GIB plans without a device' error || { cat error; fail "no option"; }
 }

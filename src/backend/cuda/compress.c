@@ -88,8 +88,8 @@ void cuda_project_bwd(void *ctx, const struct project_grad_args *a)
     size_t count = a->c * a->d, width = count + a->c;
     if (a->N == 0)
         return;
-    size_t rows = cuda_row_blocks(d, a->N, cuda_parts(a->d, COLUMNS), width);
-    cuda_launch(d, CUDA_project_bwd, rows * cuda_parts(a->d, COLUMNS), 0,
+    size_t rows = cuda_row_blocks(d, a->N, 1, width); /* as rmsnorm_bwd divides them */
+    cuda_launch(d, CUDA_project_bwd, rows * cuda_parts(a->d, CUDA_PROJECT_COLUMNS), 0,
                 &(struct cuda_project_grad){ *a, d->scratch });
     cuda_add_part(d, rows, width, 0, count, a->dW);
     cuda_add_part(d, rows, width, count, a->c, a->db);

@@ -170,7 +170,12 @@ static ddl_status plan_device(void **ctx, size_t bytes, char *text, size_t text_
 
 /* ---- the table ---- */
 
-/* Bytes of the partial sums. */
+/* Partial sums of a block: those of the ops that projected_norm_bwd computes too. */
+static size_t summed_of(const struct ddl_limits *limits)
+{
+    return 2 * (limits->summed + limits->d + 32);
+}
+
 static size_t scratch_bytes(const struct cuda_device *d, size_t summed)
 {
     return cuda_blocks_of_sums(d, SIZE_MAX) * summed * sizeof(float);
@@ -191,8 +196,8 @@ static size_t op_bytes(const struct ddl_limits *limits)
 static ddl_status reserve(void *ctx, const struct ddl_limits *limits, struct ddl_error *err)
 {
     struct cuda_device *d = ctx;
-    size_t most = cuda_most_channels(limits->c), of_ops = op_bytes(limits);
-    size_t bytes = d->summed * cuda_blocks_of_sums(d, SIZE_MAX) * sizeof(float);
+    size_t most = cuda_most_channels(limits->c), of_ops = op_bytes(limits), summed = summed_of(limits);
+    size_t bytes = scratch_bytes(d, d->summed);
     if (limits->c > most)
         return ddl_error_set(
             err, DDL_E_UNSUPPORTED,
@@ -212,15 +217,15 @@ static ddl_status reserve(void *ctx, const struct ddl_limits *limits, struct ddl
     if (of_ops && !cuda_enlarge(d, &d->op_memory, &d->op_bytes, of_ops))
         return ddl_error_set(err, DDL_E_MEMORY, "backend cuda: out of device memory: %zu MiB for ops",
                              of_ops >> 20);
-    if (limits->summed <= d->summed)
+    if (summed <= d->summed)
         return DDL_OK;
     void *scratch = d->scratch;
-    bool enough = cuda_enlarge(d, &scratch, &bytes, scratch_bytes(d, limits->summed));
+    bool enough = cuda_enlarge(d, &scratch, &bytes, scratch_bytes(d, summed));
     d->scratch = scratch;
-    d->summed = enough ? limits->summed : 0;
+    d->summed = enough ? summed : 0;
     if (!enough)
         return ddl_error_set(err, DDL_E_MEMORY, "backend cuda: out of device memory: scratch of %zu MiB",
-                             scratch_bytes(d, limits->summed) >> 20);
+                             scratch_bytes(d, summed) >> 20);
     return DDL_OK;
 }
 
@@ -228,10 +233,10 @@ static size_t memory_estimate(void *ctx, const struct ddl_limits *limits)
 {
     const struct cuda_device *d = ctx;
     const size_t library = (size_t)512 << 20; /* the context, the kernels and cuBLASLt */
-    if (limits->summed > SIZE_MAX / 4 / (4 * sizeof(float)) / (d->multiprocessors + 1) ||
+    if (limits->summed > SIZE_MAX / 16 / (4 * sizeof(float)) / (d->multiprocessors + 1) ||
         (limits->H && limits->N > SIZE_MAX / 4 / (2 * sizeof(float)) / limits->H))
         return SIZE_MAX;
-    return library + CUDA_WORKSPACE + scratch_bytes(d, limits->summed) + op_bytes(limits);
+    return library + CUDA_WORKSPACE + scratch_bytes(d, summed_of(limits)) + op_bytes(limits);
 }
 
 static size_t logit_block(void *ctx)

@@ -5,6 +5,11 @@
  *   forward   delta_fwd, [fold_fwd, compress_fwd,] rmsnorm_fwd
  *   backward  [compress_bwd and what adds up its sums,] delta_bwd, [fold_fwd, compress_fwd,] rmsnorm_fwd
  *
+ * The gradients of a gate, of the norm that it reads, and of a target that reads what is normalized, are one
+ * kernel too:
+ *
+ *   backward  [project_bwd,] rmsnorm_bwd[, project_bwd]
+ *
  * fold_fwd, which reads parameters alone, comes before the kernel; sums over rows are added up after it.
  * compress_fwd over tokens reads other tokens' states, and remains an op of its own. */
 #include "backend/cuda/cuda.h"
@@ -175,11 +180,125 @@ static size_t fuse_between(struct cuda_device *device, struct cursor c)
     return c.at;
 }
 
+/* ---- gradients of a norm and of projections ---- */
+
+/* A kernel with sums over rows: n commands from `first` on launch it, add up its sums, and zero what they are
+ * added to. */
+struct summed_kernel {
+    const void *arguments; /* NULL: there is none */
+    size_t blocks;         /* of its launch */
+    size_t first, n;
+};
+
+/* Takes the commands that zero a gradient, the kernel, and those that add up its sums, `sums` of them. */
+static struct summed_kernel take_summed(struct cursor *c, enum cuda_kernel kernel, size_t sums)
+{
+    struct cursor at = *c;
+    struct summed_kernel k = { .first = c->at };
+    while (at.at > 0 && at.at < at.n && cuda_zeroed(at.commands[at.at]))
+        at.at++;
+    const size_t launch = at.at;
+    const void *arguments = take(&at, kernel);
+    bool known = arguments != NULL;
+    for (size_t i = 0; i < sums; i++)
+        known = known && take(&at, CUDA_add_columns);
+    for (size_t i = k.first; known && i < launch; i++) { /* what is zeroed is added to */
+        bool is_sum = false;
+        for (size_t j = launch + 1; j < at.at; j++) {
+            const struct cuda_columns *a = cuda_launched(c->commands[j], CUDA_add_columns);
+            is_sum = is_sum || a->y == cuda_zeroed(c->commands[i]);
+        }
+        known = is_sum;
+    }
+    if (!known)
+        return k;
+    k.arguments = arguments;
+    k.blocks = cuda_launched_blocks(c->commands[launch]);
+    k.n = at.at - c->at;
+    *c = at;
+    return k;
+}
+
+/* A projection of rows of d numbers, of few outputs, whose blocks have the rows that rmsnorm_bwd's have. */
+static const struct project_grad_args *projection(const struct summed_kernel *k,
+                                                  const struct summed_kernel *norm)
+{
+    const struct cuda_project_grad *a = k->arguments;
+    const struct cuda_rmsnorm_grad *of = norm->arguments;
+    const size_t across = cuda_parts(of->op.d, CUDA_PROJECT_COLUMNS);
+    return a && a->op.c <= CUDA_PROJECTED_OUTPUTS && a->op.d == of->op.d && a->op.N == of->op.N &&
+                   k->blocks == norm->blocks * across
+               ? &a->op
+               : NULL;
+}
+
+/* Repeats the commands of a kernel but its launch. Its partial sums, which began at `partial`, are now at
+ * `offset` of each `stride` numbers of the scratch. */
+static void add_up(struct cuda_device *device, const struct cursor *c, const struct summed_kernel *k,
+                   const float *partial, size_t stride, size_t offset)
+{
+    for (size_t i = k->first; k->arguments && i < k->first + k->n; i++) {
+        const struct cuda_columns *sums = cuda_launched(c->commands[i], CUDA_add_columns);
+        if (sums)
+            cuda_add_part(device, sums->blocks, stride, offset + (size_t)(sums->partial - partial),
+                          sums->width, sums->y);
+        else if (cuda_zeroed(c->commands[i]))
+            cuda_repeat_command(device, c->commands[i]);
+    }
+}
+
+/* Numbers that a block sums. */
+static size_t sums_of(const struct project_grad_args *a)
+{
+    return a->c * (a->d + 1);
+}
+
+/* rmsnorm_bwd, between the projections of its result and of its input. The gradient of the result is not
+ * written: nothing else reads it. */
+static size_t fuse_norm(struct cuda_device *device, struct cursor c)
+{
+    const struct cursor begin = c;
+    struct summed_kernel normalized = take_summed(&c, CUDA_project_bwd, 2);
+    const struct summed_kernel norm = take_summed(&c, CUDA_rmsnorm_bwd, 1);
+    const struct cuda_rmsnorm_grad *a = norm.arguments;
+    if (!a)
+        return 0;
+    const struct cursor before_row = c;
+    struct summed_kernel row = take_summed(&c, CUDA_project_bwd, 2);
+    const struct project_grad_args *of_y = projection(&normalized, &norm), *of_x = projection(&row, &norm);
+    if (of_x && (of_x->x != a->op.x || of_x->dx != a->op.dx || (a->op.dx16 && a->op.dx16 != of_x->dx16)))
+        of_x = NULL;
+    if (!of_x) {
+        row.arguments = NULL;
+        c = before_row;
+    }
+    /* What has the gradient of y as its input's has y as its input. */
+    if (normalized.arguments && (!of_y || of_y->dx != a->op.dy || of_y->dx16))
+        return 0;
+    struct cuda_projected_norm_grad fused = { .op = a->op, .partial = device->scratch };
+    if (of_y)
+        fused.normalized = *of_y;
+    if (of_x)
+        fused.row = *of_x;
+    const size_t d = a->op.d, stride = sums_of(&fused.normalized) + d + sums_of(&fused.row);
+    if ((!of_y && !of_x) || d > CUDA_PROJECTED_WIDTH || !a->op.dx ||
+        norm.blocks * stride > cuda_blocks_of_sums(device, SIZE_MAX) * device->summed)
+        return 0;
+    CUDA_CLEAR_PADDING(&fused);
+    cuda_launch(device, CUDA_projected_norm_bwd, norm.blocks, 0, &fused);
+    add_up(device, &begin, &normalized, device->scratch, stride, 0);
+    add_up(device, &begin, &norm, device->scratch, stride, sums_of(&fused.normalized));
+    add_up(device, &begin, &row, device->scratch, stride, sums_of(&fused.normalized) + d);
+    return c.at;
+}
+
 size_t cuda_fuse(struct cuda_device *device, const struct cuda_command *const *commands, size_t n)
 {
     const struct cursor c = { commands, n, 0 };
     size_t taken = fuse_forward(device, c);
     if (taken == 0)
         taken = fuse_backward(device, c);
-    return taken ? taken : fuse_between(device, c);
+    if (taken == 0)
+        taken = fuse_between(device, c);
+    return taken ? taken : fuse_norm(device, c);
 }

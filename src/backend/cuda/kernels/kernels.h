@@ -33,6 +33,7 @@
     K(choose, choose,        512) \
     K(norms,  rmsnorm_fwd,   128) \
     K(norms,  rmsnorm_bwd,   128) \
+    K(norms,  projected_norm_bwd, 128) \
     K(norms,  add_columns,   256) \
     K(swiglu, swiglu_fwd,    256) \
     K(swiglu, swiglu_bwd,    256) \
@@ -289,9 +290,20 @@ struct cuda_pool_grad {
     float *partial; /* (grid, d) of dw_a; not used without w_a */
 };
 
+/* A block sums CUDA_PROJECT_COLUMNS columns. */
+enum { CUDA_PROJECT_COLUMNS = 4 * 128 };
 struct cuda_project_grad {
     struct project_grad_args op;
-    float *partial;
+    float *partial; /* (rows' blocks, c d + c) of dW and db */
+};
+
+/* project_bwd of normalized rows, rmsnorm_bwd, and project_bwd of the rows, with the same bits; c is 0 where
+ * there is no such projection. The gradient of the normalized rows is not stored. */
+enum { CUDA_PROJECTED_WIDTH = 1024, CUDA_PROJECTED_OUTPUTS = 4 }; /* the most */
+struct cuda_projected_norm_grad {
+    struct rmsnorm_grad_args op;
+    struct project_grad_args normalized, row;
+    float *partial; /* (grid, numbers) of dW and db of `normalized`, dw, and dW and db of `row` */
 };
 
 /* C = alpha op(A) op(B) + beta C; op(A)[m, k] is A[m am + k ak], and op(B)[k, n] is B[k bk + n bn]. A block

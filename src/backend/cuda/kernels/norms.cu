@@ -3,6 +3,7 @@
  * numbers are read once, into registers; longer ones are read again for the result. */
 #include "backend/cuda/kernels/kernels.h"
 #include "backend/cuda/kernels/norm.cuh"
+#include "backend/cuda/kernels/products.cuh"
 
 enum { THREADS = NORM_THREADS, FOURS = 8, MOST = 4 * THREADS * FOURS };
 
@@ -64,11 +65,17 @@ struct backward_row {
     {
         return load_row4(a.w, i, a.d, fast);
     }
+    __device__ float4 dx(size_t i, float4 x, float4 dy, float factor) const
+    {
+        const float4 dx = scale4(add4(multiply4(dy, w(i)), scale4(x, -factor)), rstd);
+        return a.accumulate ? add4(load_row4(a.dx + row, i, a.d, fast), dx) : dx;
+    }
     __device__ void finish(size_t i, float4 x, float4 dy, float factor) const
     {
-        float4 dx = scale4(add4(multiply4(dy, w(i)), scale4(x, -factor)), rstd);
-        if (a.accumulate)
-            dx = add4(load_row4(a.dx + row, i, a.d, fast), dx);
+        store(i, dx(i, x, dy, factor));
+    }
+    __device__ void store(size_t i, float4 dx) const
+    {
         if (a.dx)
             store_row4(a.dx + row, i, a.d, fast, dx);
         if (a.dx16)
@@ -130,6 +137,122 @@ KERNEL(rmsnorm_bwd, 128, struct cuda_rmsnorm_grad)
         if (d <= MOST && begin(j) < d)
             store_row4(partial, begin(j), d, d % 4 == 0 && aligned16(partial), dw[j]);
 }
+
+/* ---- with projections ---- */
+
+enum { FEW = CUDA_PROJECTED_WIDTH / (4 * THREADS), OUTPUTS = CUDA_PROJECTED_OUTPUTS };
+
+/* A projection and this thread's part of the sums of its gradients. */
+struct projection {
+    const struct project_grad_args &op;
+    bool fast;
+    float4 dW[OUTPUTS][FEW];
+    float db[OUTPUTS];
+
+    __device__ explicit projection(const struct project_grad_args &op)
+        : op(op), fast(op.d % 4 == 0 && aligned16(op.W))
+    {
+#pragma unroll
+        for (unsigned p = 0; p < OUTPUTS; p++) {
+            db[p] = 0;
+#pragma unroll
+            for (unsigned j = 0; j < FEW; j++)
+                dW[p][j] = splat4(0);
+        }
+    }
+    /* Row n of its input is x; adds to dx. */
+    __device__ void add(size_t n, const float4 *x, float4 *dx)
+    {
+#pragma unroll
+        for (unsigned p = 0; p < OUTPUTS; p++) {
+            if (p >= op.c)
+                continue;
+            const float dz = logit_grad(op, n * op.c + p);
+#pragma unroll
+            for (unsigned j = 0; j < FEW; j++) {
+                if (begin(j) >= op.d)
+                    continue;
+                dx[j] = fma4(splat4(dz), load_row4(op.W + p * op.d, begin(j), op.d, fast), dx[j]);
+                dW[p][j] = fma4(splat4(dz), x[j], dW[p][j]);
+            }
+            db[p] += dz;
+        }
+    }
+    /* The sums to partial (c d + c); returns where these end. */
+    __device__ float *store(float *partial) const
+    {
+#pragma unroll
+        for (unsigned p = 0; p < OUTPUTS; p++) {
+            if (p >= op.c)
+                continue;
+#pragma unroll
+            for (unsigned j = 0; j < FEW; j++)
+                if (begin(j) < op.d)
+                    store_row4(partial + p * op.d, begin(j), op.d, false, dW[p][j]);
+            if (threadIdx.x == 0)
+                partial[op.c * op.d + p] = db[p];
+        }
+        return partial + op.c * op.d + op.c;
+    }
+};
+
+/* The rows of rmsnorm_bwd's blocks. */
+KERNEL(projected_norm_bwd, 128, struct cuda_projected_norm_grad)
+{
+    SHARED(float, sums, THREADS / 32);
+    const struct rmsnorm_grad_args &op = a.op;
+    const size_t d = op.d, width = a.normalized.c * (d + 1) + d + a.row.c * (d + 1);
+    const bool fast = d % 4 == 0 && aligned16(op.x, op.w, op.dy, op.dx) && aligned8(op.dx16, a.row.dx16);
+    projection normalized(a.normalized), row(a.row);
+    float4 dw[FEW];
+#pragma unroll
+    for (unsigned j = 0; j < FEW; j++)
+        dw[j] = splat4(0);
+    for (size_t n = blockIdx.x; n < op.N; n += gridDim.x) {
+        const backward_row r = { op, n * d, fast, op.rstd[n] };
+        float4 x[FEW], y[FEW], dy[FEW], dx[FEW];
+#pragma unroll
+        for (unsigned j = 0; j < FEW; j++) {
+            if (begin(j) >= d)
+                continue;
+            x[j] = r.x(begin(j));
+            dy[j] = r.dy(begin(j));
+            y[j] = multiply4(scale4(x[j], r.rstd), r.w(begin(j)));
+        }
+        normalized.add(n, y, dy);
+        float dot = 0;
+#pragma unroll
+        for (unsigned j = 0; j < FEW; j++) {
+            if (begin(j) >= d)
+                continue;
+            const float4 product = multiply4(x[j], dy[j]);
+            dot += dot4(product, r.w(begin(j)));
+            dw[j] = add4(dw[j], scale4(product, r.rstd));
+        }
+        const float factor = r.rstd * r.rstd * (block_sum(dot, sums) / static_cast<float>(d));
+#pragma unroll
+        for (unsigned j = 0; j < FEW; j++)
+            if (begin(j) < d)
+                dx[j] = r.dx(begin(j), x[j], dy[j], factor);
+        row.add(n, x, dx);
+#pragma unroll
+        for (unsigned j = 0; j < FEW; j++) {
+            if (begin(j) >= d)
+                continue;
+            r.store(begin(j), dx[j]);
+            if (a.row.c && a.row.dx16)
+                store_row4_bf16(a.row.dx16 + r.row, begin(j), d, fast, dx[j]);
+        }
+    }
+    float *partial = normalized.store(a.partial + blockIdx.x * width);
+#pragma unroll
+    for (unsigned j = 0; j < FEW; j++)
+        if (begin(j) < d)
+            store_row4(partial, begin(j), d, false, dw[j]);
+    row.store(partial + d);
+}
+
+/* ---- sums over blocks ---- */
 
 KERNEL(add_columns, 256, struct cuda_columns)
 {

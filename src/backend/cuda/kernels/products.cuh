@@ -4,8 +4,16 @@
 #define DDL_CUDA_PRODUCTS_CUH
 
 #include "backend/cuda/kernels/vectors.cuh"
+#include "ops/args.h"
 
 enum { PRODUCT_ROWS = 4, PRODUCT_OUTPUTS = 8 };
+
+/* The gradient of output `at` before the sigmoid: with y = s sigma(z), sigma' = sigma (1 - sigma). */
+__device__ inline float logit_grad(const struct project_grad_args &op, size_t at)
+{
+    const float dy = op.dy[at], y = op.y[at];
+    return op.sigmoid ? dy * y * (1 - y / op.scale) : dy;
+}
 
 /* Calls done(row, o, x_row . W_o) once for every row < rows and o < outputs, in one lane, and squares(row,
  * x_row . x_row). x (rows, width), W (outputs, width). */

@@ -14,13 +14,6 @@ KERNEL(project_fwd, 128, struct project_args)
         [](size_t, float) {});
 }
 
-/* The gradient of output `at` before the sigmoid: with y = s sigma(z), sigma' = sigma (1 - sigma). */
-__device__ inline float logit_grad(const struct project_grad_args &op, size_t at)
-{
-    const float dy = op.dy[at], y = op.y[at];
-    return op.sigmoid ? dy * y * (1 - y / op.scale) : dy;
-}
-
 /* Partial sums (rows' blocks, c d + c) of dW and db. */
 KERNEL(project_bwd, 128, struct cuda_project_grad)
 {
