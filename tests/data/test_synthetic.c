@@ -362,25 +362,22 @@ static void wrong_sizes(void **state)
     }
 }
 
-/* A run with order aligned validates on the windows that ddl eval reads, whole sequences. */
-static void a_run_validates_whole_sequences(void **state)
+/* A run that reads whole sequences validates on the windows that ddl eval reads, whole sequences. */
+static void check_validation(const struct ddl_synthetic_config *c, const struct ddl_synthetic_result *r,
+                             int order)
 {
-    (void)state;
     struct ddl_error err;
-    struct ddl_synthetic_config c = small(DDL_SYNTHETIC_MQAR, "mqar");
-    struct ddl_synthetic_result r;
     struct ddl_eval_result eval;
     struct ddl_train_progress last;
     struct ddl_eval_group groups[DDL_MASK_GROUPS];
     ddl_shards *shards;
     ddl_backend *backend;
     ddl_model *model;
-    remove_scratch("mqar");
-    assert_ok(ddl_data_synthetic(&c, NULL, NULL, &r, &err), err);
+    remove_scratch("run");
     struct ddl_train_config t = tiny_run("ddl-1", 64, "ref", "run");
-    snprintf(t.train_data, sizeof t.train_data, "%s", c.out);
-    t.order = DDL_ORDER_ALIGNED;
-    t.seq = t.config.block_size = r.length;
+    snprintf(t.train_data, sizeof t.train_data, "%s", c->out);
+    t.order = order;
+    t.seq = t.config.block_size = r->length;
     t.steps = 2;
     t.warmup = 0;
     t.val_every = 2;
@@ -389,16 +386,28 @@ static void a_run_validates_whole_sequences(void **state)
     assert_ok(ddl_backend_create(&backend, "ref", 0, &err), err);
     assert_ok(ddl_model_load(&model, t.out, backend, NULL, NULL, &err), err);
     assert_ok(
-        ddl_shards_open_with(&shards, c.out, &(struct ddl_shards_options){ .split = DDL_SHARDS_VAL }, &err),
+        ddl_shards_open_with(&shards, c->out, &(struct ddl_shards_options){ .split = DDL_SHARDS_VAL }, &err),
         err);
     const struct ddl_eval_config config = { .groups = groups };
     assert_ok(ddl_eval_shards(model, NULL, shards, &config, &eval, &err), err);
-    assert_int_equal(eval.tokens, r.counted[1]);
-    assert_int_equal(groups[1].answers, r.counted[1]);
+    assert_int_equal(eval.tokens, r->counted[1]);
+    assert_int_equal(groups[1].answers, r->counted[1]);
     assert_true(last.has_val && fabs(last.val_loss - eval.loss) < 1e-6);
     ddl_shards_close(shards);
     ddl_model_free(model);
     ddl_backend_free(backend);
+}
+
+static void a_run_validates_whole_sequences(void **state)
+{
+    (void)state;
+    struct ddl_error err;
+    struct ddl_synthetic_config c = small(DDL_SYNTHETIC_MQAR, "mqar");
+    struct ddl_synthetic_result r;
+    remove_scratch("mqar");
+    assert_ok(ddl_data_synthetic(&c, NULL, NULL, &r, &err), err);
+    check_validation(&c, &r, DDL_ORDER_ALIGNED);
+    check_validation(&c, &r, DDL_ORDER_SEQUENTIAL);
 }
 
 int main(void)

@@ -23,7 +23,7 @@ not_run() {
     cat <<'ROWS'
 ./dev demo|trains for minutes; ./dev test-fresh runs it
 ./dev test|runs this script
-ddl verify tests/golden --backend cpu|verify.verify runs it
+ddl verify tests/golden|verify.verify runs it
 ddl sweep recipes/study-cpu.yaml --jobs|trains for more than two hours
 ddl compare runs/study-cpu|needs its runs
 ddl inspect runs/study-cpu/ddl-1_seed=0|needs a run of the study

@@ -173,8 +173,9 @@ full_disk() {
     done
 }
 
+# Not before it has joined: MPI_Init waits for a stopped process without limit.
 suspended() {
-    ! signaled "wait_for 1" 2 suspended 1 STOP --comm-timeout 2 --steps 1000000 || fail "no error"
+    ! signaled "wait_for_step suspended" 2 suspended 1 STOP --comm-timeout 2 --steps 1000000 || fail "no error"
     grep -q 'rank 1 (host .*) did not reach .* within 2 s' "$scratch/log" || fail "$(cat "$scratch/log")"
 }
 

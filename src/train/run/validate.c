@@ -9,7 +9,7 @@ __extension__ typedef unsigned __int128 uint128;
 struct ddl_validation ddl_validation_plan(const ddl_shards *shards, uint64_t val_tokens, size_t batch,
                                           size_t seq, int order)
 {
-    bool aligned = order == DDL_ORDER_ALIGNED;
+    bool aligned = order != DDL_ORDER_RANDOM;
     uint64_t wanted = val_tokens / seq + (val_tokens % seq != 0),
              there = (ddl_shards_count(shards) - !aligned) / seq;
     uint64_t n = wanted < there ? wanted : there;
