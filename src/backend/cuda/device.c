@@ -170,7 +170,7 @@ static ddl_status plan_device(void **ctx, size_t bytes, char *text, size_t text_
 
 /* ---- the table ---- */
 
-/* Partial sums of a block: those of the ops that projected_norm_bwd computes too. */
+/* Partial sums that a block may have: those of one op, or of the three that projected_norm_bwd computes. */
 static size_t summed_of(const struct ddl_limits *limits)
 {
     return 2 * (limits->summed + limits->d + 32);

@@ -258,7 +258,7 @@ static size_t sums_of(const struct project_grad_args *a)
 static size_t fuse_norm(struct cuda_device *device, struct cursor c)
 {
     const struct cursor begin = c;
-    struct summed_kernel normalized = take_summed(&c, CUDA_project_bwd, 2);
+    const struct summed_kernel normalized = take_summed(&c, CUDA_project_bwd, 2);
     const struct summed_kernel norm = take_summed(&c, CUDA_rmsnorm_bwd, 1);
     const struct cuda_rmsnorm_grad *a = norm.arguments;
     if (!a)
