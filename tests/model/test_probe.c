@@ -156,9 +156,9 @@ static void in_the_order_of_computation(ddl_backend *backend)
           "<2.mlp.ds "
           "<2.mlp.dug " },
         { "ddl-cc-ec", DDL_RECOMPUTE_ELEMENTWISE,
-          "embed.embedding embed.X 0.attn.x_in 0.attn.ctx 0.attn.qkv 0.attn.qn 0.attn.kn 0.attn.y 0.attn.f "
-          "0.attn.beta 0.attn.target 0.attn.readout 0.attn.X 0.mlp.x_in 0.mlp.ctx 0.mlp.ug 0.mlp.s 0.mlp.f "
-          "0.mlp.beta 0.mlp.target 0.mlp.readout 0.mlp.X 1.attn.x_in ",
+          "embed.embedding embed.X 0.attn.x_in 0.attn.ctx 0.attn.beta 0.attn.target 0.attn.qkv 0.attn.qn "
+          "0.attn.kn 0.attn.y 0.attn.f 0.attn.readout 0.attn.X 0.mlp.x_in 0.mlp.ctx 0.mlp.beta 0.mlp.target "
+          "0.mlp.ug 0.mlp.s 0.mlp.f 0.mlp.readout 0.mlp.X 1.attn.x_in ",
           "2.mlp.X head.x_in head.ctx head.logits head.loss <head.dlogits "
           "<head.grad.transformer.wte.weight <head.dctx <head.grad.ln_f.weight <head.dx_in <head.dX "
           "<head.grad.readout.weight <head.grad.readout.read <2.mlp.X <2.mlp.dbeta <2.mlp.dtarget <2.mlp.df "

@@ -146,6 +146,8 @@ void sublayer_fwd(const struct pass *p, struct stream *stream, size_t layer, int
     probe_sublayer(&s, false);
     const float *x_in = rule->read_fwd(&s, p->cache ? &p->cache->layer[layer].compress[sub] : NULL);
     struct operand ctx = norm_fwd(&s, x_in);
+    if (rule->context_fwd)
+        rule->context_fwd(&s, x_in, ctx.value);
     if (s.acts->state)
         pass_copy(p, n, stream->X, s.acts->state);
     p->ws->layer[layer].sub[sub].before = s.acts->state ? s.acts->state : stream->X;

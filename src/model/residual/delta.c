@@ -144,7 +144,7 @@ static struct project_args target_args(const struct sublayer *s, const float *so
                                   .y = s->acts->rule[TARGET] };
 }
 
-static void target_fwd(const struct sublayer *s, const float *x_in, const float *ctx)
+static void target_fwd(const struct sublayer *s, const float *source)
 {
     const struct pass *p = s->p;
     const struct ddl_config *k = p->config;
@@ -152,8 +152,7 @@ static void target_fwd(const struct sublayer *s, const float *x_in, const float 
     if (k->v_constant) {
         p->ops->fill(p->ctx, &(struct fill_args){ p->N * width, k->v_constant_value, s->acts->rule[TARGET] });
     } else {
-        const float *stream = k->v_input == DDL_V_CONTEXT ? ctx : x_in;
-        struct project_args args = target_args(s, k->map == DDL_MAP_V ? s->acts->f : stream);
+        struct project_args args = target_args(s, source);
         p->ops->project_fwd(p->ctx, &args);
     }
     probe_tensor(p, "target", s->acts->rule[TARGET], width);
@@ -207,14 +206,22 @@ static void direction_bwd(const struct sublayer *s, struct operand source, float
     }
 }
 
+static void context_fwd(const struct sublayer *s, const float *x_in, const float *ctx)
+{
+    const struct ddl_config *k = s->p->config;
+    gate_fwd(s, k->steps, ctx);
+    if (k->map == DDL_MAP_K)
+        target_fwd(s, k->v_input == DDL_V_CONTEXT ? ctx : x_in);
+}
+
 static void write_fwd(const struct sublayer *s, struct operand x_in, struct operand ctx)
 {
     const struct pass *p = s->p;
     const struct ddl_config *k = p->config;
-    gate_fwd(s, k->steps, ctx.value);
-    if (k->map == DDL_MAP_V)
+    if (k->map == DDL_MAP_V) {
         direction_fwd(s, k->channels > 1 ? x_in : ctx);
-    target_fwd(s, x_in.value, ctx.value);
+        target_fwd(s, s->acts->f);
+    }
     p->ops->delta_fwd(p->ctx, &(struct ddl_delta_args){ .N = p->N,
                                                         .d = k->d_model,
                                                         .c = k->channels,
@@ -421,6 +428,7 @@ const struct residual_rule residual_delta = {
     .reads = reads,
     .read_fwd = read_stream_fwd,
     .read_bwd = read_stream_bwd,
+    .context_fwd = context_fwd,
     .write_fwd = write_fwd,
     .write_bwd = write_bwd,
     .context_bwd = context_bwd,

@@ -29,11 +29,17 @@ static void scratch(const struct layout *l, float **out)
     gate_scratch(l, 1, out);
 }
 
+static void context_fwd(const struct sublayer *s, const float *x_in, const float *ctx)
+{
+    (void)x_in;
+    gate_fwd(s, 1, ctx);
+}
+
 static void write_fwd(const struct sublayer *s, struct operand x_in, struct operand ctx)
 {
     const struct pass *p = s->p;
     (void)x_in;
-    gate_fwd(s, 1, ctx.value);
+    (void)ctx;
     p->ops->gated_fwd(p->ctx, &(struct gated_args){ .N = p->N,
                                                     .d = p->config->d_model,
                                                     .f = s->acts->f,
@@ -86,6 +92,7 @@ const struct residual_rule residual_gated = {
     .reads = reads,
     .read_fwd = read_stream_fwd,
     .read_bwd = read_stream_bwd,
+    .context_fwd = context_fwd,
     .write_fwd = write_fwd,
     .write_bwd = write_bwd,
     .context_bwd = context_bwd,

@@ -1,13 +1,14 @@
 /* The interface of a residual rule: how a sublayer's output f enters the stream.
  *
  * A sublayer is  x_in = read(X);  ctx = norm(x_in);  f = F(ctx);  X' = write(X, x_in, ctx, f)  with F
- * attention or the MLP. A rule is one file with one struct residual_rule, and one row in table.h; block.c
- * calls it without knowing which it is. Backward of a sublayer, given X' and dX':
+ * attention or the MLP. What write needs of x_in and ctx alone, a gate for example, context_fwd computes before
+ * F. A rule is one file with one struct residual_rule, and one row in table.h; block.c calls it without
+ * knowing which it is. Backward of a sublayer, given X' and dX':
  *
  *   write_bwd     X' -> X; dX' -> dX without the contributions of F, ctx and x_in; returns df
  *   read_again    recomputes x_in if it was not kept (block.c recomputes the norm)
  *   F's backward  df -> dctx
- *   context_bwd   adds to dctx the contribution of ctx in write_fwd; gradients of the parameters it used
+ *   context_bwd   adds to dctx what of ctx context_fwd and write_fwd read; gradients of their parameters
  *   norm's        dctx -> dx_in
  *   input_bwd     the same for x_in
  *   read_bwd      dx_in -> dX
@@ -98,6 +99,8 @@ struct residual_rule {
     /* With STREAM_PLACED and adds_in_place: moves stream->X_next to the memory of the next state. Returns
      * whether F's output is added to what it holds, or written. */
     bool (*place)(const struct sublayer *s);
+    /* After the norm, before F: what depends on x_in and ctx (N, d) alone, to acts->rule. */
+    void (*context_fwd)(const struct sublayer *s, const float *x_in, const float *ctx);
     /* stream->X, x_in, ctx (N, d) and acts->f (N, steps, d) -> stream->X_next. With STREAM_KEPT x_in and ctx
      * may have no format. */
     void (*write_fwd)(const struct sublayer *s, struct operand x_in, struct operand ctx);
