@@ -24,7 +24,8 @@ struct held {
     int access;
 };
 enum { HELD = 64 };
-enum { MOST_PROJECTED = 1024, MOST_PROJECTIONS = 4 }; /* width and outputs in projected_norm_bwd */
+/* Width of projected_norm_bwd, outputs of a projection in it and in kernels that end with a norm. */
+enum { MOST_PROJECTED = 1024, MOST_PROJECTIONS = 4 };
 
 struct bench_planned {
     ddl_backend backend;
@@ -34,6 +35,7 @@ struct bench_planned {
     struct ddl_bench_share share[DDL_OP_COUNT + 1]; /* by op; the last is zero */
     struct held held[HELD];                         /* what the ops of a fused kernel have in registers */
     size_t n_held;
+    bool ends; /* the last op was one that such a kernel ends with, unless a projection follows */
     struct project_grad_args waiting; /* not counted yet: perhaps a fused kernel's, if there are outputs */
     struct rmsnorm_grad_args norm;    /* the op before this one, if it has rows */
 };
@@ -106,9 +108,9 @@ static void count_zero(void *ctx, void *dst, size_t bytes)
 
 /* ---- fused kernels ---- */
 
-/* Whether a kernel that updates a state computes this op too (src/backend/cuda/fuse.c): the first of a run,
- * or one that continues it. A compressor over tokens is not among them, nor are other than 1, 2 or 4
- * channels.
+/* Whether a fused kernel that updates a state or normalizes rows computes this op (src/backend/cuda/fuse.c):
+ * the first of a run, or one that continues it. A compressor over tokens is not among them, nor are other
+ * than 1, 2 or 4 channels.
  */
 static bool is_fused(enum ddl_op op, const void *args, bool first)
 {
@@ -116,6 +118,7 @@ static bool is_fused(enum ddl_op op, const void *args, bool first)
     const struct ddl_delta_grad_args *bwd = args;
     const struct compress_args *read = args;
     const struct compress_grad_args *read_bwd = args;
+    const struct project_args *project = args;
     switch (op) {
     case DDL_OP_delta_fwd:
         return fwd->c == 1 || fwd->c == 2 || fwd->c == 4;
@@ -125,7 +128,10 @@ static bool is_fused(enum ddl_op op, const void *args, bool first)
         return !first && read->taps == 1 && (read->c == 2 || read->c == 4);
     case DDL_OP_compress_bwd:
         return read_bwd->c == 2 || read_bwd->c == 4;
+    case DDL_OP_project_fwd:
+        return !first && project->c <= MOST_PROJECTIONS;
     case DDL_OP_rmsnorm_fwd:
+        return true;
     case DDL_OP_fold_fwd:
     case DDL_OP_fold_bwd:
         return !first;
@@ -193,11 +199,13 @@ static void count_op(struct bench_planned *p, enum ddl_op op, const void *args)
         p->n_held = 0;
         return;
     }
-    const bool first = p->n_held == 0, fused = is_fused(op, args, first);
+    const bool first = p->n_held == 0 || (p->ends && op != DDL_OP_project_fwd);
+    const bool fused = is_fused(op, args, first);
     ddl_op_describe(op, args, &use);
     const double bytes = ddl_op_traffic(&use, args, &p->backend);
-    if (!fused)
+    if (first || !fused)
         p->n_held = 0;
+    p->ends = fused && (op == DDL_OP_rmsnorm_fwd || op == DDL_OP_project_fwd);
     for (size_t i = 0; fused && i < use.n; i++) {
         struct ddl_operand *o = &use.operand[i];
         if (ddl_operand_get(o, args))

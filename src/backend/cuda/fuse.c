@@ -2,8 +2,13 @@
  * each of which reads it from memory. In a list of commands they are neighbors, and one kernel that has the
  * state in registers can take their place. It computes the same bits:
  *
- *   forward   delta_fwd, [fold_fwd, compress_fwd,] rmsnorm_fwd
+ *   forward   delta_fwd, [fold_fwd, compress_fwd,] rmsnorm_fwd, [project_fwd, project_fwd]
  *   backward  [compress_bwd and what adds up its sums,] delta_bwd, [fold_fwd, compress_fwd,] rmsnorm_fwd
+ *
+ * Where the update is not a delta rule's, or another op is between it and the norm, the norm and what projects
+ * its rows are one kernel:
+ *
+ *   forward   rmsnorm_fwd, project_fwd[, project_fwd]
  *
  * The gradients of a gate, of the norm that it reads, and of a target that reads what is normalized, are one
  * kernel too:
@@ -28,6 +33,42 @@ static const void *take(struct cursor *c, enum cuda_kernel kernel)
     return arguments;
 }
 
+/* ---- a norm and projections ---- */
+
+/* rmsnorm_fwd, and as many project_fwd of its rows or of its results as follow; c = 0 where none does. Returns
+ * false, and *c is as before, if there is no norm. */
+static bool take_norm(struct cursor *c, struct cuda_projected_norm *out)
+{
+    const struct rmsnorm_args *norm = take(c, CUDA_rmsnorm_fwd);
+    *out = (struct cuda_projected_norm){ 0 };
+    if (!norm)
+        return false;
+    out->norm = *norm;
+    for (size_t i = 0; norm->y != norm->x && i < CUDA_NORM_PROJECTIONS; i++) {
+        struct cursor at = *c;
+        const struct project_args *a = take(&at, CUDA_project_fwd);
+        if (!a || a->N != norm->N || a->d != norm->d || a->c > CUDA_PROJECTED_OUTPUTS ||
+            (a->x != norm->x && a->x != norm->y))
+            break;
+        out->project[i] = *a;
+        *c = at;
+    }
+    return true;
+}
+
+static size_t fuse_norm_forward(struct cuda_device *device, struct cursor c)
+{
+    struct cuda_projected_norm fused;
+    if (!take_norm(&c, &fused) || fused.project[0].c == 0)
+        return 0;
+    const size_t row = (fused.norm.d + 3) / 4 * 4 * sizeof(float);
+    if (row > CUDA_SHARED_BYTES / 2)
+        return 0;
+    CUDA_CLEAR_PADDING(&fused);
+    cuda_launch(device, CUDA_projected_norm_fwd, cuda_blocks(device, fused.norm.N, 1), row, &fused);
+    return c.at;
+}
+
 /* ---- reading a state ---- */
 
 /* A state in memory, and the weights that the kernel reads another state with (or NULL). */
@@ -43,7 +84,7 @@ static bool can_fold_before(const struct fold_args *weights, const struct state 
     return weights->e != s->e || (weights->w == s->folded->w && weights->r == s->folded->r);
 }
 
-/* Commands that read the state: [fold_fwd, compress_fwd,] rmsnorm_fwd. False, and *c is as before, if there
+/* Commands that read the state: [fold_fwd, compress_fwd,] and those of take_norm. False, and *c is as before, if there
  * are others. */
 static bool take_reading(struct cursor *c, const struct state *s, struct cuda_reading *read,
                          const struct cuda_command **fold)
@@ -61,10 +102,10 @@ static bool take_reading(struct cursor *c, const struct state *s, struct cuda_re
         read->x_in = a->x_in;
         x_in = a->x_in;
     }
-    const struct rmsnorm_args *norm = take(&at, CUDA_rmsnorm_fwd);
-    if (!norm || norm->x != x_in || norm->y == x_in || norm->N != s->N || norm->d != s->d)
+    const struct rmsnorm_args *norm = &read->then.norm;
+    if (!take_norm(&at, &read->then) || norm->x != x_in || norm->y == x_in || norm->N != s->N ||
+        norm->d != s->d)
         return false;
-    read->norm = *norm;
     *c = at;
     return true;
 }
@@ -255,7 +296,7 @@ static size_t sums_of(const struct project_grad_args *a)
 
 /* rmsnorm_bwd, between the projections of its result and of its input. The gradient of the result is not
  * written: nothing else reads it. */
-static size_t fuse_norm(struct cuda_device *device, struct cursor c)
+static size_t fuse_norm_backward(struct cuda_device *device, struct cursor c)
 {
     const struct cursor begin = c;
     const struct summed_kernel normalized = take_summed(&c, CUDA_project_bwd, 2);
@@ -300,5 +341,7 @@ size_t cuda_fuse(struct cuda_device *device, const struct cuda_command *const *c
         taken = fuse_backward(device, c);
     if (taken == 0)
         taken = fuse_between(device, c);
-    return taken ? taken : fuse_norm(device, c);
+    if (taken == 0)
+        taken = fuse_norm_forward(device, c);
+    return taken ? taken : fuse_norm_backward(device, c);
 }

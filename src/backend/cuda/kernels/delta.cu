@@ -120,8 +120,9 @@ struct reading {
                 compress(s, m, X.get(m));
         }
         __syncthreads();
-        const bool fast = s.d % 4 == 0 && aligned16(a.norm.w, a.norm.y) && aligned8(a.norm.y16, a.norm.x16);
-        const norm_row r = { a.norm, row, n * s.d, fast };
+        const struct rmsnorm_args &norm = a.then.norm;
+        const bool fast = s.d % 4 == 0 && aligned16(norm.w, norm.y) && aligned8(norm.y16, norm.x16);
+        const norm_row r = { norm, row, n * s.d, fast };
         float squares = 0;
         for (unsigned i = 4 * threadIdx.x; threadIdx.x < NORM_THREADS && i < s.d; i += 4 * NORM_THREADS)
             squares += dot4(r.x(i), r.x(i));
@@ -131,8 +132,9 @@ struct reading {
                 store_row4(a.x_in + n * s.d, i, s.d, s.d % 4 == 0 && aligned16(a.x_in), r.x(i));
             r.finish(i, r.x(i), rstd);
         }
-        if (a.norm.rstd && threadIdx.x == 0)
-            a.norm.rstd[n] = rstd;
+        if (norm.rstd && threadIdx.x == 0)
+            norm.rstd[n] = rstd;
+        project_row(a.then, r, n, rstd);
     }
 
   private:

@@ -33,6 +33,7 @@
     K(choose, choose,        512) \
     K(norms,  rmsnorm_fwd,   128) \
     K(norms,  rmsnorm_bwd,   128) \
+    K(norms,  projected_norm_fwd, 128) \
     K(norms,  projected_norm_bwd, 128) \
     K(norms,  add_columns,   256) \
     K(swiglu, swiglu_fwd,    256) \
@@ -208,12 +209,23 @@ struct cuda_delta_grad {
     bool staged;
 };
 
-/* What follows an update while the state is in registers: what compress_fwd with one tap and rmsnorm_fwd
- * compute, with the same bits. c is 1, 2 or 4. */
+/* The most outputs of a projection in a kernel with a norm. */
+enum { CUDA_PROJECTED_OUTPUTS = 4 };
+
+/* rmsnorm_fwd, then project_fwd of its rows (x = norm.x) or of its results (x = norm.y), with the same bits; c
+ * is 0 where there is no such projection. */
+enum { CUDA_NORM_PROJECTIONS = 2 };
+struct cuda_projected_norm {
+    struct rmsnorm_args norm;
+    struct project_args project[CUDA_NORM_PROJECTIONS];
+};
+
+/* What follows an update while the state is in registers: what compress_fwd with one tap, rmsnorm_fwd and
+ * project_fwd compute, with the same bits. c is 1, 2 or 4. */
 struct cuda_reading {
     const float *e; /* (d, c); NULL: c is 1, x_in is the state */
     float *x_in;    /* (N, d) =, unless c is 1 */
-    struct rmsnorm_args norm;
+    struct cuda_projected_norm then;
 };
 
 struct cuda_delta_read {
@@ -299,7 +311,7 @@ struct cuda_project_grad {
 
 /* project_bwd of normalized rows, rmsnorm_bwd, and project_bwd of the rows, with the same bits; c is 0 where
  * there is no such projection. The gradient of the normalized rows is not stored. */
-enum { CUDA_PROJECTED_WIDTH = 1024, CUDA_PROJECTED_OUTPUTS = 4 }; /* the most */
+enum { CUDA_PROJECTED_WIDTH = 1024 }; /* the most */
 struct cuda_projected_norm_grad {
     struct rmsnorm_grad_args op;
     struct project_grad_args normalized, row;

@@ -2,8 +2,8 @@
 #ifndef DDL_CUDA_NORM_CUH
 #define DDL_CUDA_NORM_CUH
 
-#include "backend/cuda/kernels/vectors.cuh"
-#include "ops/args.h"
+#include "backend/cuda/kernels/kernels.h"
+#include "backend/cuda/kernels/products.cuh"
 
 enum { NORM_THREADS = 128 }; /* that a row's numbers are divided among: norms.cu has the order of its sum */
 
@@ -21,9 +21,13 @@ struct norm_row {
     {
         return 1.0f / sqrtf(squares / static_cast<float>(a.d) + a.eps);
     }
+    __device__ float4 y(size_t i, float4 x, float rstd) const
+    {
+        return multiply4(scale4(x, rstd), load_row4(a.w, i, a.d, fast));
+    }
     __device__ void finish(size_t i, float4 x, float rstd) const
     {
-        const float4 y = multiply4(scale4(x, rstd), load_row4(a.w, i, a.d, fast));
+        const float4 y = this->y(i, x, rstd);
         if (a.y)
             store_row4(a.y + row, i, a.d, fast, y);
         if (a.y16)
@@ -32,5 +36,30 @@ struct norm_row {
             store_row4_bf16(a.x16 + row, i, a.d, fast, x);
     }
 };
+
+/* Projects row n, which is in shared memory: a warp computes an output, and adds the columns as row_products
+ * does. */
+__device__ inline void project_row(const struct cuda_projected_norm &a, const norm_row &r, size_t n, float rstd)
+{
+    const unsigned lane = threadIdx.x % 32, warps = blockDim.x / 32;
+    unsigned first = threadIdx.x / 32; /* output of this warp */
+#pragma unroll
+    for (unsigned p = 0; p < CUDA_NORM_PROJECTIONS; p++) {
+        const struct project_args &project = a.project[p];
+        const unsigned outputs = static_cast<unsigned>(project.c);
+        const bool fast = project.d % 4 == 0 && aligned16(project.W);
+        for (; first < outputs; first += warps) {
+            float sum = 0;
+            for (size_t i = 4 * lane; i < project.d; i += 4 * 32) {
+                const float4 x = r.x(i), v = project.x == a.norm.x ? x : r.y(i, x, rstd);
+                sum += dot4(v, load_row4(project.W + first * project.d, i, project.d, fast));
+            }
+            sum = warp_sum(sum);
+            if (lane == 0)
+                project.y[n * outputs + first] = projected(project, first, sum);
+        }
+        first -= outputs;
+    }
+}
 
 #endif

@@ -1,9 +1,7 @@
 /* RMSNorm. A block computes a row at a time. Thread t sums the numbers 4 (t + 128 j) .. 4 (t + 128 j) + 3, j
  * = 0, 1, ..., in this order, so that a row's bits do not depend on where it is in memory. Rows of up to MOST
  * numbers are read once, into registers; longer ones are read again for the result. */
-#include "backend/cuda/kernels/kernels.h"
 #include "backend/cuda/kernels/norm.cuh"
-#include "backend/cuda/kernels/products.cuh"
 
 enum { THREADS = NORM_THREADS, FOURS = 8, MOST = 4 * THREADS * FOURS };
 
@@ -43,6 +41,31 @@ KERNEL(rmsnorm_fwd, 128, struct rmsnorm_args)
         }
         if (a.rstd && threadIdx.x == 0)
             a.rstd[n] = rstd;
+    }
+}
+
+/* A row is read once, into shared memory. */
+KERNEL(projected_norm_fwd, 128, struct cuda_projected_norm)
+{
+    DYNAMIC_SHARED(float, row); /* (d) */
+    SHARED(float, sums, THREADS / 32);
+    const struct rmsnorm_args &op = a.norm;
+    const bool fast = op.d % 4 == 0 && aligned16(op.x, op.w, op.y) && aligned8(op.y16, op.x16);
+    for (size_t n = blockIdx.x; n < op.N; n += gridDim.x) {
+        const norm_row r = { op, row, n * op.d, fast };
+        float squares = 0;
+        __syncthreads(); /* the last row is still read */
+        for (size_t i = begin(0); i < op.d; i += 4 * THREADS) {
+            const float4 x = load_row4(op.x + n * op.d, i, op.d, fast);
+            store_row4(row, i, op.d, fast, x);
+            squares += dot4(x, x);
+        }
+        const float rstd = r.rstd(block_sum(squares, sums));
+        for (size_t i = begin(0); i < op.d; i += 4 * THREADS)
+            r.finish(i, r.x(i), rstd);
+        if (op.rstd && threadIdx.x == 0)
+            op.rstd[n] = rstd;
+        project_row(a, r, n, rstd);
     }
 }
 

@@ -15,6 +15,13 @@ __device__ inline float logit_grad(const struct project_grad_args &op, size_t at
     return op.sigmoid ? dy * y * (1 - y / op.scale) : dy;
 }
 
+/* Output j of a projection whose product is known. */
+__device__ inline float projected(const struct project_args &a, size_t j, float product)
+{
+    const float z = product + a.b[j];
+    return a.sigmoid ? a.scale / (1 + expf(-z)) : z;
+}
+
 /* Calls done(row, o, x_row . W_o) once for every row < rows and o < outputs, in one lane, and squares(row,
  * x_row . x_row). x (rows, width), W (outputs, width). */
 template <class Done, class Squares>

@@ -7,10 +7,7 @@ KERNEL(project_fwd, 128, struct project_args)
 {
     row_products(
         a.N, a.c, a.d, a.x, a.W,
-        [&](size_t n, size_t j, float product) {
-            const float z = product + a.b[j];
-            a.y[n * a.c + j] = a.sigmoid ? a.scale / (1 + expf(-z)) : z;
-        },
+        [&](size_t n, size_t j, float product) { a.y[n * a.c + j] = projected(a, j, product); },
         [](size_t, float) {});
 }
 
