@@ -210,6 +210,28 @@ static void mongolian_vowel_separator(void **state)
     assert_int_equal(n, 25); /* the number of White_Space characters in PropList.txt */
 }
 
+/* The classes of planes 4 to 16 are not computed. */
+static void high_planes_are_symbols(void **state)
+{
+    (void)state;
+    enum { PLANE = 0x10000 };
+    static char text[4 * PLANE];
+    int number;
+    PCRE2_SIZE offset;
+    pcre2_code *any = pcre2_compile((PCRE2_SPTR) "[\\p{L}\\p{N}\\p{Z}]", PCRE2_ZERO_TERMINATED,
+                                    PCRE2_UTF | PCRE2_UCP, &number, &offset, NULL);
+    assert_non_null(any);
+    for (uint32_t plane = 4; plane <= 16; plane++) {
+        size_t size = 0;
+        for (uint32_t code = plane * PLANE; code < (plane + 1) * PLANE; code++) {
+            assert_int_equal(classes.of[code], DDL_CHAR_SYMBOL);
+            size += ddl_utf8_encode(code, text + size);
+        }
+        assert_int_equal(pcre2_match(any, (PCRE2_SPTR)text, size, 0, 0, match, NULL), PCRE2_ERROR_NOMATCH);
+    }
+    pcre2_code_free(any);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -217,6 +239,7 @@ int main(void)
         cmocka_unit_test(random_characters),
         cmocka_unit_test(random_bytes),
         cmocka_unit_test(mongolian_vowel_separator),
+        cmocka_unit_test(high_planes_are_symbols),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
