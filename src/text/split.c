@@ -9,8 +9,8 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
-/* Planes 4 to 16 have no letters, numbers or white space: they are not assigned, private, or have tags and
- * variation selectors. tests/text/test_split.c asks PCRE2. */
+/* Planes 4 to 16 have no letters, numbers or white space: unassigned, private, or tags and variation
+ * selectors (tested in tests/text/test_split.c). */
 enum { N_CODES = 0x110000, N_CLASSIFIED = 0x40000, BLOCK = 0x1000 };
 
 /* White space is listed explicitly: PCRE2's \s includes U+180E, which Unicode's White_Space does not. */

@@ -121,9 +121,10 @@ static void a_planned_step_is_the_computed_one(void **state)
  * forward, reading the state to compress it and x_in to normalize it; backward, reading the state and its
  * gradient and writing the gradient, 12 s, before the update, and the same reading as forward after it. With
  * one channel it spares reading the state to normalize it. A compressor over tokens reads the state again.
- * A gate and a target are projections of rows that the norm before them has, s each. With the gradients of the norm, those of a gate, and of a target that reads x_in, need neither to read rows
- * nor to read and write their gradients, 3 s each; the target of ddl-mix reads the normalized row, and its
- * gate is computed alone. */
+ * A gate and a target are projections of rows that the norm before them has, s each. With the gradients of
+ * the norm, those of a gate, and of a target that reads x_in, need neither to read rows nor to read and write
+ * their gradients, 3 s each; the target of ddl-mix reads the normalized row, and its gate is computed alone.
+ */
 static void a_fused_kernel_reads_a_state_once(void **state)
 {
     (void)state;

@@ -5,8 +5,8 @@
  *   forward   delta_fwd, [fold_fwd, compress_fwd,] rmsnorm_fwd, [project_fwd, project_fwd]
  *   backward  [compress_bwd and what adds up its sums,] delta_bwd, [fold_fwd, compress_fwd,] rmsnorm_fwd
  *
- * Where the update is not a delta rule's, or another op is between it and the norm, the norm and what projects
- * its rows are one kernel:
+ * Where the update is not a delta rule's, or another op is between it and the norm, the norm and what
+ * projects its rows are one kernel:
  *
  *   forward   rmsnorm_fwd, project_fwd[, project_fwd]
  *
@@ -35,8 +35,8 @@ static const void *take(struct cursor *c, enum cuda_kernel kernel)
 
 /* ---- a norm and projections ---- */
 
-/* rmsnorm_fwd, and as many project_fwd of its rows or of its results as follow; c = 0 where none does. Returns
- * false, and *c is as before, if there is no norm. */
+/* rmsnorm_fwd, and as many project_fwd of its rows or of its results as follow; c = 0 where none does.
+ * Returns false, and *c is as before, if there is no norm. */
 static bool take_norm(struct cursor *c, struct cuda_projected_norm *out)
 {
     const struct rmsnorm_args *norm = take(c, CUDA_rmsnorm_fwd);
@@ -84,8 +84,8 @@ static bool can_fold_before(const struct fold_args *weights, const struct state 
     return weights->e != s->e || (weights->w == s->folded->w && weights->r == s->folded->r);
 }
 
-/* Commands that read the state: [fold_fwd, compress_fwd,] and those of take_norm. False, and *c is as before, if there
- * are others. */
+/* Commands that read the state: [fold_fwd, compress_fwd,] and those of take_norm. False, and *c is as before,
+ * if there are others. */
 static bool take_reading(struct cursor *c, const struct state *s, struct cuda_reading *read,
                          const struct cuda_command **fold)
 {

@@ -1,9 +1,9 @@
 /* The interface of a residual rule: how a sublayer's output f enters the stream.
  *
  * A sublayer is  x_in = read(X);  ctx = norm(x_in);  f = F(ctx);  X' = write(X, x_in, ctx, f)  with F
- * attention or the MLP. What write needs of x_in and ctx alone, a gate for example, context_fwd computes before
- * F. A rule is one file with one struct residual_rule, and one row in table.h; block.c calls it without
- * knowing which it is. Backward of a sublayer, given X' and dX':
+ * attention or the MLP. What write needs of x_in and ctx alone, a gate for example, context_fwd computes
+ * before F. A rule is one file with one struct residual_rule, and one row in table.h; block.c calls it
+ * without knowing which it is. Backward of a sublayer, given X' and dX':
  *
  *   write_bwd     X' -> X; dX' -> dX without the contributions of F, ctx and x_in; returns df
  *   read_again    recomputes x_in if it was not kept (block.c recomputes the norm)

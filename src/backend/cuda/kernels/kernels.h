@@ -212,8 +212,8 @@ struct cuda_delta_grad {
 /* The most outputs of a projection in a kernel with a norm. */
 enum { CUDA_PROJECTED_OUTPUTS = 4 };
 
-/* rmsnorm_fwd, then project_fwd of its rows (x = norm.x) or of its results (x = norm.y), with the same bits; c
- * is 0 where there is no such projection. */
+/* rmsnorm_fwd, then project_fwd of its rows (x = norm.x) or of its results (x = norm.y), with the same bits;
+ * c is 0 where there is no such projection. */
 enum { CUDA_NORM_PROJECTIONS = 2 };
 struct cuda_projected_norm {
     struct rmsnorm_args norm;

@@ -39,7 +39,8 @@ struct norm_row {
 
 /* Projects row n, which is in shared memory: a warp computes an output, and adds the columns as row_products
  * does. */
-__device__ inline void project_row(const struct cuda_projected_norm &a, const norm_row &r, size_t n, float rstd)
+__device__ inline void project_row(const struct cuda_projected_norm &a, const norm_row &r, size_t n,
+                                   float rstd)
 {
     const unsigned lane = threadIdx.x % 32, warps = blockDim.x / 32;
     unsigned first = threadIdx.x / 32; /* output of this warp */
