@@ -108,6 +108,12 @@ static void count_zero(void *ctx, void *dst, size_t bytes)
 
 /* ---- fused kernels ---- */
 
+static bool is_update_of_rows(enum ddl_op op)
+{
+    return op == DDL_OP_scale_fwd || op == DDL_OP_gated_fwd || op == DDL_OP_gated_bwd ||
+           op == DDL_OP_highway_fwd || op == DDL_OP_laurel_fwd;
+}
+
 /* Whether a fused kernel that updates a state or normalizes rows computes this op (src/backend/cuda/fuse.c):
  * the first of a run, or one that continues it. A compressor over tokens is not among them, nor are other
  * than 1, 2 or 4 channels.
@@ -119,6 +125,8 @@ static bool is_fused(enum ddl_op op, const void *args, bool first)
     const struct compress_args *read = args;
     const struct compress_grad_args *read_bwd = args;
     const struct project_args *project = args;
+    if (is_update_of_rows(op))
+        return true;
     switch (op) {
     case DDL_OP_delta_fwd:
         return fwd->c == 1 || fwd->c == 2 || fwd->c == 4;
@@ -199,7 +207,7 @@ static void count_op(struct bench_planned *p, enum ddl_op op, const void *args)
         p->n_held = 0;
         return;
     }
-    const bool first = p->n_held == 0 || (p->ends && op != DDL_OP_project_fwd);
+    const bool first = p->n_held == 0 || is_update_of_rows(op) || (p->ends && op != DDL_OP_project_fwd);
     const bool fused = is_fused(op, args, first);
     ddl_op_describe(op, args, &use);
     const double bytes = ddl_op_traffic(&use, args, &p->backend);

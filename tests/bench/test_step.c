@@ -79,7 +79,8 @@ static size_t logits_of_device(void *ctx)
 static bool may_be_fused(const char *op)
 {
     return strncmp(op, "delta_", 6) == 0 || strncmp(op, "compress_", 9) == 0 ||
-           strncmp(op, "fold_", 5) == 0 || strcmp(op, "rmsnorm_fwd") == 0 || strncmp(op, "project_", 8) == 0;
+           strncmp(op, "fold_", 5) == 0 || strcmp(op, "rmsnorm_fwd") == 0 ||
+           strncmp(op, "project_", 8) == 0 || strncmp(op, "gated_", 6) == 0;
 }
 
 /* A planned step has the ops of a computed one with a device's blocks of logits, with the same operations and
@@ -131,11 +132,9 @@ static void a_fused_kernel_reads_a_state_once(void **state)
     static const struct {
         const char *preset;
         double spared; /* s, by each sublayer */
-    } cases[] = { { "ddl-cc", 5 + 12 + 5 + 2 + 3 + 3 },
-                  { "ddl-mix", 5 + 12 + 5 + 2 + 3 },
-                  { "ddl-tc", 12 + 2 + 3 + 3 },
-                  { "ddl-1", 1 + 1 + 2 + 3 + 3 },
-                  { "gated", 1 + 3 } };
+    } cases[] = { { "ddl-cc", 5 + 12 + 5 + 2 + 3 + 3 }, { "ddl-mix", 5 + 12 + 5 + 2 + 3 },
+                  { "ddl-tc", 12 + 2 + 3 + 3 },         { "ddl-1", 1 + 1 + 2 + 3 + 3 },
+                  { "gated", 1 + 1 + 1 + 3 },           { "laurel", 1 } };
     struct ddl_error err;
     ddl_backend *backend = open_test_backend(1);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -54,7 +54,7 @@ fused() {
     kernels=$1
     shift
     training 1 4 "$@"
-    found=$(sed -n 's/^kernel \([a-z_]*delta[a-z_]*\|compress_fwd\|compress_bwd\|project_[fb]wd\|projected_norm_[fb]wd\) \([0-9]*\)$/\1 \2/p' with.report | tr '\n' ' ')
+    found=$(sed -n 's/^kernel \([a-z_]*delta[a-z_]*\|[a-z_]*_read\|compress_fwd\|compress_bwd\|project_[fb]wd\|projected_norm_[fb]wd\) \([0-9]*\)$/\1 \2/p' with.report | tr '\n' ' ')
     [ "$found" = "$kernels " ] || { cat with.report; fail "expected $kernels, found $found"; }
 }
 
@@ -113,7 +113,10 @@ check_full over_tokens fused 'compress_bwd 5 compress_fwd 25 delta_fwd 10 projec
 check_full two_channels fused 'compress_bwd 5 compress_fwd 5 delta_fwd_read 10 project_bwd 10 projected_norm_bwd 10 projected_norm_fwd 5 read_delta_bwd 10' --model ddl-mix-ec --ddl-value-channels 2
 check_full kept fused 'compress_bwd 5 compress_fwd 5 delta_fwd_read 10 projected_norm_bwd 10 projected_norm_fwd 5 read_delta_bwd 10' --model ddl-cc --dtype bf16 --recompute none
 check_full three_channels fused 'compress_bwd 15 compress_fwd 25 delta_bwd 10 delta_fwd 10 projected_norm_bwd 10 projected_norm_fwd 10' --model ddl-cc --ddl-value-channels 3
-check_full one_projection fused 'projected_norm_bwd 10 projected_norm_fwd 10' --model gated
+check fused_updates fused 'gated_bwd_read 10 gated_fwd_read 10 projected_norm_bwd 10 projected_norm_fwd 5' --model gated
+check_full scale fused 'scale_fwd_read 10' --model scale --dtype bf16
+check_full highway fused 'highway_fwd_read 10' --model highway
+check_full laurel fused 'laurel_fwd_read 10' --model laurel --dtype bf16
 # Two micro-batches of two sequences and one of one, each with its graph: the first writes gradients, the others add.
 check accumulation training 3 12 --model baseline --global-batch 5 --clip 0.1
 check bfloat16 training 1 4 --model ddl-tc --dtype bf16 --recompute block

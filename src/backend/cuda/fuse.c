@@ -5,8 +5,8 @@
  *   forward   delta_fwd, [fold_fwd, compress_fwd,] rmsnorm_fwd, [project_fwd, project_fwd]
  *   backward  [compress_bwd and what adds up its sums,] delta_bwd, [fold_fwd, compress_fwd,] rmsnorm_fwd
  *
- * Where the update is not a delta rule's, or another op is between it and the norm, the norm and what
- * projects its rows are one kernel:
+ * scale_fwd, gated_fwd, highway_fwd and laurel_fwd are fused like delta_fwd, and gated_bwd like delta_bwd.
+ * Where another op is between an update and the norm, the norm and what projects its rows are one kernel:
  *
  *   forward   rmsnorm_fwd, project_fwd[, project_fwd]
  *
@@ -18,6 +18,9 @@
  * fold_fwd, which reads parameters alone, comes before the kernel; sums over rows are added up after it.
  * compress_fwd over tokens reads other tokens' states, and remains an op of its own. */
 #include "backend/cuda/cuda.h"
+
+#include <stddef.h>
+#include <string.h>
 
 /* Commands, of which those before `at` are part of the pattern. */
 struct cursor {
@@ -56,12 +59,66 @@ static bool take_norm(struct cursor *c, struct cuda_projected_norm *out)
     return true;
 }
 
+/* Bytes of shared memory that hold a row. */
+static size_t row_bytes(size_t d)
+{
+    return (d + 3) / 4 * 4 * sizeof(float);
+}
+
+/* Updates of rows X, by their arguments, which begin with N and d; with_norm has these arguments too, and
+ * then a struct cuda_projected_norm. */
+static const struct update {
+    enum cuda_kernel alone, with_norm;
+    size_t bytes, X; /* of the arguments, and where X is in them */
+} updates[] = {
+#define UPDATE(name, args)                                                                                   \
+    {                                                                                                        \
+        CUDA_##name, CUDA_##name##_read, sizeof(struct args), offsetof(struct args, X)                       \
+    }
+    UPDATE(scale_fwd, scale_args),     UPDATE(gated_fwd, gated_args),   UPDATE(gated_bwd, gated_grad_args),
+    UPDATE(highway_fwd, highway_args), UPDATE(laurel_fwd, laurel_args),
+#undef UPDATE
+};
+enum { MOST_ARGUMENTS = sizeof(struct gated_grad_args) };
+_Static_assert(sizeof(struct laurel_args) <= MOST_ARGUMENTS &&
+                   sizeof(struct highway_args) <= MOST_ARGUMENTS &&
+                   sizeof(struct scale_args) <= MOST_ARGUMENTS,
+               "the arguments of an update are longer");
+
+static size_t fuse_update(struct cuda_device *device, struct cursor c)
+{
+    const void *arguments = NULL;
+    const struct update *u = updates;
+    for (size_t i = 0; !arguments && i < sizeof updates / sizeof *updates; i++) {
+        u = &updates[i];
+        arguments = take(&c, u->alone);
+    }
+    struct cuda_projected_norm then;
+    if (!arguments || !take_norm(&c, &then))
+        return 0;
+    struct {
+        size_t N, d;
+    } of;
+    const float *X;
+    memcpy(&of, arguments, sizeof of);
+    memcpy(&X, (const char *)arguments + u->X, sizeof X);
+    if (then.norm.x != X || then.norm.y == X || then.norm.N != of.N || then.norm.d != of.d ||
+        row_bytes(of.d) > CUDA_SHARED_BYTES / 2)
+        return 0;
+    _Alignas(8) char fused[MOST_ARGUMENTS + sizeof then];
+    CUDA_CLEAR_PADDING(&then);
+    memcpy(fused, arguments, u->bytes);
+    memcpy(fused + u->bytes, &then, sizeof then);
+    cuda_launch(device, u->with_norm, cuda_blocks(device, of.N, 1), row_bytes(of.d), fused);
+    return c.at;
+}
+
 static size_t fuse_norm_forward(struct cuda_device *device, struct cursor c)
 {
     struct cuda_projected_norm fused;
     if (!take_norm(&c, &fused) || fused.project[0].c == 0)
         return 0;
-    const size_t row = (fused.norm.d + 3) / 4 * 4 * sizeof(float);
+    const size_t row = row_bytes(fused.norm.d);
     if (row > CUDA_SHARED_BYTES / 2)
         return 0;
     CUDA_CLEAR_PADDING(&fused);
@@ -341,6 +398,8 @@ size_t cuda_fuse(struct cuda_device *device, const struct cuda_command *const *c
         taken = fuse_backward(device, c);
     if (taken == 0)
         taken = fuse_between(device, c);
+    if (taken == 0)
+        taken = fuse_update(device, c);
     if (taken == 0)
         taken = fuse_norm_forward(device, c);
     return taken ? taken : fuse_norm_backward(device, c);

@@ -94,6 +94,11 @@
     K(residual, weighted_sum_bwd, 128) \
     K(residual, elementwise_fwd, 128) \
     K(residual, elementwise_bwd, 128) \
+    K(residual, scale_fwd_read, 128) \
+    K(residual, gated_fwd_read, 128) \
+    K(residual, gated_bwd_read, 128) \
+    K(residual, highway_fwd_read, 128) \
+    K(residual, laurel_fwd_read, 128) \
     K(compress, init_state_fwd, 128) \
     K(compress, init_state_bwd, 128) \
     K(compress, init_state_weights_bwd, 128) \
@@ -248,6 +253,18 @@ struct cuda_read_delta_grad {
     bool reads_again;       /* whether there is a `read` */
     struct cuda_reading read;
 };
+
+/* An update of rows X, and then their norm and projections. */
+#define CUDA_UPDATE_READ(update, args)                                                                       \
+    struct cuda_##update##_read {                                                                            \
+        struct args op;                                                                                      \
+        struct cuda_projected_norm then;                                                                     \
+    };
+CUDA_UPDATE_READ(scale_fwd, scale_args)
+CUDA_UPDATE_READ(gated_fwd, gated_args)
+CUDA_UPDATE_READ(gated_bwd, gated_grad_args)
+CUDA_UPDATE_READ(highway_fwd, highway_args)
+CUDA_UPDATE_READ(laurel_fwd, laurel_args)
 
 struct cuda_scale_grad {
     struct scale_grad_args op;

@@ -63,4 +63,28 @@ __device__ inline void project_row(const struct cuda_projected_norm &a, const no
     }
 }
 
+/* The norm and the projections of row n, whose numbers i .. i + 3 are load(i), called once. `row`: shared
+ * memory, (d). For NORM_THREADS threads. */
+template <class Load>
+__device__ inline void read_row(const struct cuda_projected_norm &a, size_t n, float *row, float *sums,
+                                Load load)
+{
+    const struct rmsnorm_args &op = a.norm;
+    const bool fast = op.d % 4 == 0 && aligned16(op.x, op.w, op.y) && aligned8(op.y16, op.x16);
+    const norm_row r = { op, row, n * op.d, fast };
+    float squares = 0;
+    __syncthreads(); /* the row before is still read */
+    for (size_t i = 4 * threadIdx.x; i < op.d; i += 4 * NORM_THREADS) {
+        const float4 x = load(i);
+        store_row4(row, i, op.d, fast, x);
+        squares += dot4(x, x);
+    }
+    const float rstd = r.rstd(block_sum(squares, sums));
+    for (size_t i = 4 * threadIdx.x; i < op.d; i += 4 * NORM_THREADS)
+        r.finish(i, r.x(i), rstd);
+    if (op.rstd && threadIdx.x == 0)
+        op.rstd[n] = rstd;
+    project_row(a, r, n, rstd);
+}
+
 #endif

@@ -44,29 +44,14 @@ KERNEL(rmsnorm_fwd, 128, struct rmsnorm_args)
     }
 }
 
-/* A row is read once, into shared memory. */
 KERNEL(projected_norm_fwd, 128, struct cuda_projected_norm)
 {
     DYNAMIC_SHARED(float, row); /* (d) */
     SHARED(float, sums, THREADS / 32);
     const struct rmsnorm_args &op = a.norm;
-    const bool fast = op.d % 4 == 0 && aligned16(op.x, op.w, op.y) && aligned8(op.y16, op.x16);
-    for (size_t n = blockIdx.x; n < op.N; n += gridDim.x) {
-        const norm_row r = { op, row, n * op.d, fast };
-        float squares = 0;
-        __syncthreads(); /* the last row is still read */
-        for (size_t i = begin(0); i < op.d; i += 4 * THREADS) {
-            const float4 x = load_row4(op.x + n * op.d, i, op.d, fast);
-            store_row4(row, i, op.d, fast, x);
-            squares += dot4(x, x);
-        }
-        const float rstd = r.rstd(block_sum(squares, sums));
-        for (size_t i = begin(0); i < op.d; i += 4 * THREADS)
-            r.finish(i, r.x(i), rstd);
-        if (op.rstd && threadIdx.x == 0)
-            op.rstd[n] = rstd;
-        project_row(a, r, n, rstd);
-    }
+    const bool fast = op.d % 4 == 0 && aligned16(op.x);
+    for (size_t n = blockIdx.x; n < op.N; n += gridDim.x)
+        read_row(a, n, row, sums, [&](size_t i) { return load_row4(op.x + n * op.d, i, op.d, fast); });
 }
 
 /* dx = rstd (w dy - x rstd^2 mean(w dy x)) */

@@ -1,9 +1,32 @@
 /* Residual rules with one state, and the element-wise delta rule. A block has a row at a time, or some rows
  * of 4 `threads` columns where it sums over rows. */
 #include "backend/cuda/kernels/columns.cuh"
-#include "backend/cuda/kernels/kernels.h"
+#include "backend/cuda/kernels/norm.cuh"
 
 enum { THREADS = 128, WARPS = THREADS / 32 };
+
+/* A kernel that updates rows, each a Row of the op's arguments, and one that reads them afterwards. */
+#define UPDATE_KERNELS(name, Row, arguments)                                                                 \
+    KERNEL(name, 128, struct arguments)                                                                      \
+    {                                                                                                        \
+        SHARED(float, sums, WARPS);                                                                          \
+        for (size_t n = blockIdx.x; n < a.N; n += gridDim.x) {                                               \
+            Row row(a, n, sums);                                                                             \
+            EACH_FOUR(i, a.d)                                                                                \
+            row.update(i);                                                                                   \
+            row.finish();                                                                                    \
+        }                                                                                                    \
+    }                                                                                                        \
+    KERNEL(name##_read, 128, struct cuda_##name##_read)                                                      \
+    {                                                                                                        \
+        DYNAMIC_SHARED(float, held);                                                                         \
+        SHARED(float, sums, WARPS);                                                                          \
+        for (size_t n = blockIdx.x; n < a.op.N; n += gridDim.x) {                                            \
+            Row row(a.op, n, sums);                                                                          \
+            read_row(a.then, n, held, sums, [&](size_t i) { return row.update(i); });                        \
+            row.finish();                                                                                    \
+        }                                                                                                    \
+    }
 
 /* ---- f_norm ---- */
 
@@ -86,19 +109,26 @@ __device__ inline float4 lambda_of(const float *lambda, size_t w, size_t i, size
     return make_float4(one, one, one, one);
 }
 
-KERNEL(scale_fwd, 128, struct scale_args)
-{
-    const bool fast = a.d % 4 == 0 && aligned16(a.f, a.X, a.w == 1 ? nullptr : a.lambda);
-    for (size_t n = blockIdx.x; n < a.N; n += gridDim.x) {
-        const size_t row = n * a.d;
-        EACH_FOUR(i, a.d)
-        {
-            const float4 lambda = lambda_of(a.lambda, a.w, i, a.d, fast);
-            store_row4(a.X + row, i, a.d, fast,
-                       fma4(lambda, load_row4(a.f + row, i, a.d, fast), load_row4(a.X + row, i, a.d, fast)));
-        }
+struct scale_row {
+    const struct scale_args &a;
+    size_t row;
+    bool fast;
+
+    __device__ scale_row(const struct scale_args &a, size_t n, float *)
+        : a(a), row(n * a.d), fast(a.d % 4 == 0 && aligned16(a.f, a.X, a.w == 1 ? nullptr : a.lambda))
+    {
     }
-}
+    __device__ float4 update(size_t i) const
+    {
+        const float4 lambda = lambda_of(a.lambda, a.w, i, a.d, fast);
+        const float4 x = fma4(lambda, load_row4(a.f + row, i, a.d, fast), load_row4(a.X + row, i, a.d, fast));
+        store_row4(a.X + row, i, a.d, fast, x);
+        return x;
+    }
+    __device__ void finish() const {}
+};
+
+UPDATE_KERNELS(scale_fwd, scale_row, scale_args)
 
 /* Partial sums of dlambda: (rows' blocks, d), or one number a block. */
 KERNEL(scale_bwd, 128, struct cuda_scale_grad)
@@ -131,40 +161,61 @@ KERNEL(scale_bwd, 128, struct cuda_scale_grad)
 
 /* ---- gated ---- */
 
-KERNEL(gated_fwd, 128, struct gated_args)
-{
-    const bool fast = a.d % 4 == 0 && aligned16(a.f, a.X);
-    for (size_t n = blockIdx.x; n < a.N; n += gridDim.x) {
-        const float4 beta = splat4(a.beta[n]);
-        const float *f = a.f + n * a.d;
-        float *X = a.X + n * a.d;
-        EACH_FOUR(i, a.d)
-        store_row4(X, i, a.d, fast, fma4(beta, load_row4(f, i, a.d, fast), load_row4(X, i, a.d, fast)));
-    }
-}
+struct gated_row {
+    const struct gated_args &a;
+    size_t row;
+    float beta;
+    bool fast;
 
-KERNEL(gated_bwd, 128, struct gated_grad_args)
-{
-    SHARED(float, sums, WARPS);
-    const bool fast = a.d % 4 == 0 && aligned16(a.f, a.G, a.X, a.df) && aligned8(a.df16);
-    for (size_t n = blockIdx.x; n < a.N; n += gridDim.x) {
-        const float beta = a.beta[n];
-        const size_t row = n * a.d;
-        float dbeta = 0;
-        EACH_FOUR(i, a.d)
-        {
-            const float4 f = load_row4(a.f + row, i, a.d, fast), g = load_row4(a.G + row, i, a.d, fast);
-            dbeta += dot4(f, g);
-            put_row4(a.df, a.df16, row, i, a.d, fast, scale4(g, beta));
-            if (a.X)
-                store_row4(a.X + row, i, a.d, fast,
-                           fma4(splat4(-beta), f, load_row4(a.X + row, i, a.d, fast)));
-        }
+    __device__ gated_row(const struct gated_args &a, size_t n, float *)
+        : a(a), row(n * a.d), beta(a.beta[n]), fast(a.d % 4 == 0 && aligned16(a.f, a.X))
+    {
+    }
+    __device__ float4 update(size_t i) const
+    {
+        const float4 x =
+            fma4(splat4(beta), load_row4(a.f + row, i, a.d, fast), load_row4(a.X + row, i, a.d, fast));
+        store_row4(a.X + row, i, a.d, fast, x);
+        return x;
+    }
+    __device__ void finish() const {}
+};
+
+UPDATE_KERNELS(gated_fwd, gated_row, gated_args)
+
+struct gated_grad_row {
+    const struct gated_grad_args &a;
+    size_t n, row;
+    float beta, dbeta;
+    float *sums;
+    bool fast;
+
+    __device__ gated_grad_row(const struct gated_grad_args &a, size_t n, float *sums)
+        : a(a), n(n), row(n * a.d), beta(a.beta[n]), dbeta(0), sums(sums),
+          fast(a.d % 4 == 0 && aligned16(a.f, a.G, a.X, a.df) && aligned8(a.df16))
+    {
+    }
+    /* Returns X, 0 if it is not reversed. */
+    __device__ float4 update(size_t i)
+    {
+        const float4 f = load_row4(a.f + row, i, a.d, fast), g = load_row4(a.G + row, i, a.d, fast);
+        dbeta += dot4(f, g);
+        put_row4(a.df, a.df16, row, i, a.d, fast, scale4(g, beta));
+        if (!a.X)
+            return splat4(0);
+        const float4 x = fma4(splat4(-beta), f, load_row4(a.X + row, i, a.d, fast));
+        store_row4(a.X + row, i, a.d, fast, x);
+        return x;
+    }
+    __device__ void finish()
+    {
         dbeta = block_sum(dbeta, sums);
         if (threadIdx.x == 0)
             a.dbeta[n] = dbeta;
     }
-}
+};
+
+UPDATE_KERNELS(gated_bwd, gated_grad_row, gated_grad_args)
 
 /* ---- highway ---- */
 
@@ -178,29 +229,40 @@ __device__ inline float4 one_minus4(float4 x)
     return make_float4(1 - x.x, 1 - x.y, 1 - x.z, 1 - x.w);
 }
 
-KERNEL(highway_fwd, 128, struct highway_args)
-{
-    const bool wide = a.w != 1,
-               fast = a.d % 4 == 0 && aligned16(a.f, a.X) && (!wide || aligned16(a.b, a.tau));
-    for (size_t n = blockIdx.x; n < a.N; n += gridDim.x) {
-        const float *f = a.f + n * a.d;
-        float *X = a.X + n * a.d, *taus = a.tau + n * a.w;
-        const float one = wide ? 0 : sigmoid(*taus + *a.b);
+struct highway_row {
+    const struct highway_args &a;
+    size_t row;
+    float *taus;
+    bool wide, fast;
+    float one;
+
+    __device__ highway_row(const struct highway_args &a, size_t n, float *)
+        : a(a), row(n * a.d), taus(a.tau + n * a.w), wide(a.w != 1),
+          fast(a.d % 4 == 0 && aligned16(a.f, a.X) && (!wide || aligned16(a.b, a.tau))),
+          one(wide ? 0 : sigmoid(*taus + *a.b))
+    {
         __syncthreads(); /* all have read it */
-        EACH_FOUR(i, a.d)
-        {
-            float4 tau = splat4(one);
-            if (wide) {
-                tau = sigmoid4(add4(load_row4(taus, i, a.d, fast), load_row4(a.b, i, a.d, fast)));
-                store_row4(taus, i, a.d, fast, tau);
-            }
-            const float4 kept = multiply4(one_minus4(tau), load_row4(X, i, a.d, fast));
-            store_row4(X, i, a.d, fast, fma4(tau, load_row4(f, i, a.d, fast), kept));
+    }
+    __device__ float4 update(size_t i) const
+    {
+        float4 tau = splat4(one);
+        if (wide) {
+            tau = sigmoid4(add4(load_row4(taus, i, a.d, fast), load_row4(a.b, i, a.d, fast)));
+            store_row4(taus, i, a.d, fast, tau);
         }
+        const float4 kept = multiply4(one_minus4(tau), load_row4(a.X + row, i, a.d, fast));
+        const float4 x = fma4(tau, load_row4(a.f + row, i, a.d, fast), kept);
+        store_row4(a.X + row, i, a.d, fast, x);
+        return x;
+    }
+    __device__ void finish() const
+    {
         if (!wide && threadIdx.x == 0)
             *taus = one;
     }
-}
+};
+
+UPDATE_KERNELS(highway_fwd, highway_row, highway_args)
 
 /* tau per feature: partial sums (rows' blocks, d) of db. */
 KERNEL(highway_bwd, 128, struct cuda_highway_grad)
@@ -269,18 +331,25 @@ __device__ inline mixture mixture_of(const float *mix)
     return { 2 / (1 + expf(more)), 2 / (1 + expf(-more)) };
 }
 
-KERNEL(laurel_fwd, 128, struct laurel_args)
-{
-    const bool fast = a.d % 4 == 0 && aligned16(a.f, a.X);
-    const mixture m = mixture_of(a.mix);
-    for (size_t n = blockIdx.x; n < a.N; n += gridDim.x) {
-        const float *f = a.f + n * a.d;
-        float *X = a.X + n * a.d;
-        EACH_FOUR(i, a.d)
-        {
-            const float4 kept = scale4(load_row4(X, i, a.d, fast), m.m1);
-            store_row4(X, i, a.d, fast, fma4(splat4(m.m0), load_row4(f, i, a.d, fast), kept));
-        }
+struct laurel_row {
+    const struct laurel_args &a;
+    size_t n, row;
+    bool fast;
+    mixture m;
+
+    __device__ laurel_row(const struct laurel_args &a, size_t n, float *)
+        : a(a), n(n), row(n * a.d), fast(a.d % 4 == 0 && aligned16(a.f, a.X)), m(mixture_of(a.mix))
+    {
+    }
+    __device__ float4 update(size_t i) const
+    {
+        const float4 kept = scale4(load_row4(a.X + row, i, a.d, fast), m.m1);
+        const float4 x = fma4(splat4(m.m0), load_row4(a.f + row, i, a.d, fast), kept);
+        store_row4(a.X + row, i, a.d, fast, x);
+        return x;
+    }
+    __device__ void finish() const
+    {
         for (size_t j = threadIdx.x; j < a.r; j += blockDim.x) {
             const float low = a.low[n * a.r + j] * m.m1;
             a.low[n * a.r + j] = low;
@@ -288,7 +357,9 @@ KERNEL(laurel_fwd, 128, struct laurel_args)
                 a.low16[n * a.r + j] = bf16_of(low);
         }
     }
-}
+};
+
+UPDATE_KERNELS(laurel_fwd, laurel_row, laurel_args)
 
 /* Partial sums of dmix, two of each block. */
 KERNEL(laurel_bwd, 128, struct cuda_laurel_grad)
