@@ -94,10 +94,10 @@ static json_t *read_page(const char *name)
     return data;
 }
 
-/* Each visible canvas needs several colors; waits for the frame in which charts are drawn. The text of an
- * answer: what is wrong, or "". */
+/* Each visible canvas needs several colors. Charts are drawn, and take the page's width, in later frames: up
+ * to a hundred are waited for. The text of an answer: what is still wrong, or "". */
 static const char check_page[] =
-    "new Promise((done) => setTimeout(() => requestAnimationFrame(() => {"
+    "new Promise((done) => { let tries = 0; const check = () => requestAnimationFrame(() => {"
     "  const wrong = [];"
     "  const alert = document.querySelector('[role=alert]');"
     "  if (alert) wrong.push(alert.textContent);"
@@ -114,8 +114,9 @@ static const char check_page[] =
     "  const root = document.documentElement;"
     "  if (root.scrollWidth > root.clientWidth)"
     "    wrong.push('scrolls sideways: ' + root.scrollWidth + ' > ' + root.clientWidth);"
-    "  done(wrong.join('; '));"
-    "}), 100))";
+    "  if (wrong.length && ++tries < 100) setTimeout(check, 100);"
+    "  else done(wrong.join('; '));"
+    "}); setTimeout(check, 100); })";
 
 /* Geometry and contrast. At 1280 pixels and more every table is whole: only a folded table, or one of many
  * sublayers, may scroll. A table that does not scroll has no shade at its edge and is no stop of the Tab key.
