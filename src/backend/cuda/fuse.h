@@ -10,6 +10,12 @@ struct cuda_cursor {
     size_t n, at;
 };
 
+/* Bytes of shared memory that hold a row of d numbers, aligned. */
+static inline size_t cuda_row_bytes(size_t d)
+{
+    return (d + 3) / 4 * 4 * sizeof(float);
+}
+
 /* The arguments of the next command, if it launches this kernel. */
 const void *cuda_take(struct cuda_cursor *c, enum cuda_kernel kernel);
 

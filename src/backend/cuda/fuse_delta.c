@@ -14,16 +14,16 @@ static bool can_fold_before(const struct fold_args *weights, const struct state 
     return weights->e != s->e || (weights->w == s->folded->w && weights->r == s->folded->r);
 }
 
-/* Commands that read the state: [fold_fwd, compress_fwd,] and those of cuda_take_norm. False, and *c is as
- * before, if there are others. */
+/* Commands that read the state: [fold_fwd, compress_fwd,] and those of cuda_take_norm; *fold is the first of
+ * them or NULL. False, and *c is as before, if there are others. */
 static bool take_reading(struct cuda_cursor *c, const struct state *s, struct cuda_reading *read,
                          const struct cuda_command **fold)
 {
     struct cuda_cursor at = *c;
+    const struct cuda_command *first = at.at < at.n ? at.commands[at.at] : NULL;
     const float *x_in = s->X;
     *fold = NULL;
     if (s->c > 1) {
-        *fold = at.at < at.n ? at.commands[at.at] : NULL;
         const struct fold_args *weights = cuda_take(&at, CUDA_fold_fwd);
         const struct compress_args *a = weights ? cuda_take(&at, CUDA_compress_fwd) : NULL;
         if (!a || a->X != s->X || a->taps != 1 || a->e != weights->e || !can_fold_before(weights, s))
@@ -36,6 +36,7 @@ static bool take_reading(struct cuda_cursor *c, const struct state *s, struct cu
     if (!cuda_take_norm(&at, &read->then) || norm->x != x_in || norm->y == x_in || norm->N != s->N ||
         norm->d != s->d)
         return false;
+    *fold = s->c > 1 ? first : NULL;
     *c = at;
     return true;
 }
@@ -47,9 +48,18 @@ static struct cuda_state_launch launch_of(size_t d, size_t c, size_t weights)
     struct cuda_state_launch s = cuda_state_launch(d, c);
     s.held = s.held && s.staged && (c == 1 || c == 2 || c == 4);
     /* aligned, a row and the sums of its warps */
-    s.shared = (s.shared + 15) / 16 * 16 + ((d + 3) / 4 * 4 + s.threads / 32 + weights) * sizeof(float);
+    s.shared = (s.shared + 15) / 16 * 16 + cuda_row_bytes(d) + (s.threads / 32 + weights) * sizeof(float);
     s.held = s.held && s.shared <= CUDA_STATE_SHARED;
     return s;
+}
+
+/* Records the kernel, after what folds the weights that it reads a state with. */
+static void record(struct cuda_device *device, const struct cuda_command *fold, enum cuda_kernel kernel,
+                   size_t blocks, struct cuda_state_launch launch, const void *arguments)
+{
+    if (fold)
+        cuda_repeat_command(device, fold);
+    cuda_launch_threads(device, kernel, blocks, launch.threads, launch.shared, arguments);
 }
 
 /* ---- patterns ---- */
@@ -66,11 +76,8 @@ static size_t fuse_forward(struct cuda_device *device, struct cuda_cursor c)
     const struct state after = { op->N, op->d, op->c, op->X_out, NULL, NULL };
     if (!launch.held || !take_reading(&c, &after, &fused.read, &fold))
         return 0;
-    if (fold)
-        cuda_repeat_command(device, fold);
     CUDA_CLEAR_PADDING(&fused);
-    cuda_launch_threads(device, CUDA_delta_fwd_read, cuda_blocks(device, op->N, 1), launch.threads,
-                        launch.shared, &fused);
+    record(device, fold, CUDA_delta_fwd_read, cuda_blocks(device, op->N, 1), launch, &fused);
     return c.at;
 }
 
@@ -87,11 +94,8 @@ static size_t fuse_backward(struct cuda_device *device, struct cuda_cursor c)
     const struct state before = { op->N, op->d, op->c, op->X_next, NULL, NULL };
     if (!launch.held || !take_reading(&c, &before, &fused.read, &fold))
         return 0;
-    if (fold)
-        cuda_repeat_command(device, fold);
     CUDA_CLEAR_PADDING(&fused);
-    cuda_launch_threads(device, CUDA_delta_bwd_read, cuda_blocks(device, op->N, 1), launch.threads,
-                        launch.shared, &fused);
+    record(device, fold, CUDA_delta_bwd_read, cuda_blocks(device, op->N, 1), launch, &fused);
     return c.at;
 }
 
@@ -118,7 +122,7 @@ static const struct fold_grad_args *take_sums(struct cuda_cursor *c)
 static size_t fuse_between(struct cuda_device *device, struct cuda_cursor c)
 {
     const struct cuda_compress_grad *compress = cuda_take(&c, CUDA_compress_bwd);
-    const struct cuda_command *fold = NULL;
+    const struct cuda_command *fold;
     if (!compress)
         return 0;
     const struct compress_grad_args *after = &compress->op;
@@ -142,10 +146,8 @@ static size_t fuse_between(struct cuda_device *device, struct cuda_cursor c)
         op->N != after->B * after->T)
         return 0;
     fused.reads_again = take_reading(&c, &before, &fused.read, &fold);
-    if (fused.reads_again && fold)
-        cuda_repeat_command(device, fold);
     CUDA_CLEAR_PADDING(&fused);
-    cuda_launch_threads(device, CUDA_read_delta_bwd, rows, launch.threads, launch.shared, &fused);
+    record(device, fold, CUDA_read_delta_bwd, rows, launch, &fused);
     for (size_t i = sums; i < sums_end; i++)
         cuda_repeat_command(device, c.commands[i]);
     return c.at;

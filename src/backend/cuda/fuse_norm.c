@@ -4,11 +4,7 @@
 #include <stddef.h>
 #include <string.h>
 
-/* Bytes of shared memory that hold a row. */
-static size_t row_bytes(size_t d)
-{
-    return (d + 3) / 4 * 4 * sizeof(float);
-}
+enum { MOST_ROW = CUDA_SHARED_BYTES / 2 }; /* bytes of a row that a kernel here has in shared memory */
 
 /* Updates of rows X, by their arguments, which begin with N and d; with_norm has these arguments too, and
  * then a struct cuda_projected_norm. */
@@ -48,13 +44,13 @@ size_t cuda_fuse_update(struct cuda_device *device, struct cuda_cursor c)
     memcpy(&of, arguments, sizeof of);
     memcpy(&X, (const char *)arguments + u->X, sizeof X);
     if (then.norm.x != X || then.norm.y == X || then.norm.N != of.N || then.norm.d != of.d ||
-        row_bytes(of.d) > CUDA_SHARED_BYTES / 2)
+        cuda_row_bytes(of.d) > MOST_ROW)
         return 0;
     _Alignas(8) char fused[MOST_ARGUMENTS + sizeof then];
     CUDA_CLEAR_PADDING(&then);
     memcpy(fused, arguments, u->bytes);
     memcpy(fused + u->bytes, &then, sizeof then);
-    cuda_launch(device, u->with_norm, cuda_blocks(device, of.N, 1), row_bytes(of.d), fused);
+    cuda_launch(device, u->with_norm, cuda_blocks(device, of.N, 1), cuda_row_bytes(of.d), fused);
     return c.at;
 }
 
@@ -63,8 +59,8 @@ size_t cuda_fuse_norm(struct cuda_device *device, struct cuda_cursor c)
     struct cuda_projected_norm fused;
     if (!cuda_take_norm(&c, &fused) || fused.project[0].c == 0)
         return 0;
-    const size_t row = row_bytes(fused.norm.d);
-    if (row > CUDA_SHARED_BYTES / 2)
+    const size_t row = cuda_row_bytes(fused.norm.d);
+    if (row > MOST_ROW)
         return 0;
     CUDA_CLEAR_PADDING(&fused);
     cuda_launch(device, CUDA_projected_norm_fwd, cuda_blocks(device, fused.norm.N, 1), row, &fused);
