@@ -208,7 +208,7 @@ static void rebuilt_state_drifts_little(void **state)
             const struct stream stream = { .X = f.ws->X,
                                            .channels = form->channels(p.config),
                                            .form = form,
-                                           .is_read = form->is_read(p.config) };
+                                           .is_read = state_is_read(p.config) };
             embed_fwd(&p, &stream);
             f.backend->ops->download(f.backend->ctx, start, f.ws->X, bytes);
             assert_close(n, rebuilt, start, 1e-5);

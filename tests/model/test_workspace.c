@@ -246,7 +246,7 @@ static void memory_is_what_is_kept(void **state)
             size_t number = bf16 ? sizeof(uint16_t) : sizeof(float); /* of what products and attention read */
             size_t block = (L - 1) * (k.n_heads + (moved ? c * d : 0)) * sizeof(float);
             block += (L - 1) * (4 * a + 2 * m) * number;
-            size_t elementwise = inputs(&k, bf16) + 2 * L * (1 + (state_form_of(&k)->is_read(&k) ? d : 0));
+            size_t elementwise = inputs(&k, bf16) + 2 * L * (1 + (state_is_read(&k) ? d : 0));
             size_t values = k.value_residual ? (L - 2) * a : 0;
             elementwise = elementwise * sizeof(float) + ((L - 1) * (2 * a + m) + values) * number;
             size_t none = bytes_of(&k, precision, DDL_RECOMPUTE_NONE, T),

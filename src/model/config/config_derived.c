@@ -7,14 +7,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static size_t default_mlp_size(const struct ddl_config *config)
-{
-    return 8 * config->d_model / 3;
-}
-
 size_t ddl_config_mlp_size(const struct ddl_config *config)
 {
-    return config->mlp_size ? config->mlp_size : default_mlp_size(config);
+    return config->mlp_size ? config->mlp_size : 8 * config->d_model / 3;
 }
 
 size_t ddl_config_rope_dims(const struct ddl_config *config)
@@ -51,7 +46,9 @@ struct ddl_config ddl_config_resolved(const struct ddl_config *config)
     out.state_kernel = ddl_config_state_kernel(config);
     out.read_init = ddl_config_read_init(config);
     out.beta_init = ddl_config_beta_init(config);
-    out.mlp_size = config->mlp_size == default_mlp_size(config) ? 0 : config->mlp_size;
+    out.mlp_size = 0;
+    if (config->mlp_size != ddl_config_mlp_size(&out))
+        out.mlp_size = config->mlp_size;
     return out;
 }
 

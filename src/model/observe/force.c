@@ -327,7 +327,6 @@ void force_add_f(const struct pass *p, float factor, float *out)
 const float *force_value_mix(const struct pass *p, size_t layer)
 {
     const struct ddl_force *force = model_forced(p->m, layer, ATTN);
-    if (!ddl_config_mixes_values(p->config, layer) || (force && force->keys & DDL_FORCE_VALUES))
-        return NULL;
-    return param_value(p, p->m->params.layer[layer].v_mix);
+    bool own = force && force->keys & DDL_FORCE_VALUES;
+    return own ? NULL : param_value(p, p->m->params.layer[layer].v_mix);
 }

@@ -22,7 +22,7 @@ static void rotate(const struct pass *p, struct activation qkv, int part, int pa
                                                   .T = p->T,
                                                   .H = k->n_heads,
                                                   .h = k->head_dim,
-                                                  .R = ddl_config_rope_dims(k),
+                                                  .R = p->rope->R,
                                                   .ragged = p->ragged,
                                                   .eps = NORM_EPS,
                                                   .cos = p->rope->cos,
@@ -47,7 +47,7 @@ static void rotate_bwd(const struct pass *p, struct activation qkv, int part, in
                                                        .T = p->T,
                                                        .H = k->n_heads,
                                                        .h = k->head_dim,
-                                                       .R = ddl_config_rope_dims(k),
+                                                       .R = p->rope->R,
                                                        .eps = NORM_EPS,
                                                        .cos = p->rope->cos,
                                                        .sin = p->rope->sin,
@@ -211,10 +211,9 @@ static void attend(const struct pass *p, size_t layer, struct operand ctx)
 
 void attention_fwd(const struct pass *p, size_t layer, struct operand ctx, float *f, bool add)
 {
-    const struct ddl_config *k = p->config;
-    size_t out = ddl_config_residual_steps(k, layer) * k->d_model;
+    const struct layer_acts *acts = &p->ws->layer[layer];
     attend(p, layer, ctx);
-    linear_fwd(p, k->n_heads * k->head_dim, out, operand_of(p->ws->layer[layer].y),
+    linear_fwd(p, p->config->n_heads * p->config->head_dim, acts->f_width, operand_of(acts->y),
                param_weight(p, p->m->params.layer[layer].attn_proj), f, add);
 }
 
@@ -239,12 +238,13 @@ void attention_bwd(const struct pass *p, size_t layer, struct operand ctx, struc
     const struct layer_params *params = &p->m->params.layer[layer];
     const struct layer_acts *acts = &p->ws->layer[layer];
     const struct ddl_workspace *ws = p->ws;
-    size_t a = k->n_heads * k->head_dim, out = ddl_config_residual_steps(k, layer) * k->d_model;
+    size_t a = k->n_heads * k->head_dim;
     bool mixes = params->v_mix >= 0;
     struct activation v = mixes ? acts->v : activation_from(acts->qkv, 2 * a);
     struct activation dk = activation_from(ws->dqkv, a), dv = activation_from(ws->dqkv, 2 * a);
     attend_again(p, layer, ctx);
-    linear_bwd(p, a, out, operand_of(acts->y), df, param_weight_bwd(p, params->attn_proj), ws->dy, false);
+    linear_bwd(p, a, acts->f_width, operand_of(acts->y), df, param_weight_bwd(p, params->attn_proj), ws->dy,
+               false);
     probe_grad(p, params->attn_proj);
     probe_tensor(p, "dy", ws->dy, a);
     p->ops->attention_bwd(p->ctx,

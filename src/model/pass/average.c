@@ -53,8 +53,7 @@ static void keep(const struct pass *p, struct stream *stream, size_t i)
 
 void average_begin(const struct pass *p, struct stream *stream)
 {
-    if (p->config->dense_average)
-        keep(p, stream, 0);
+    keep(p, stream, 0);
 }
 
 /* Whether the sum that follows the layer is left out by a forced update. */
@@ -68,8 +67,6 @@ void average_fwd(const struct pass *p, struct stream *stream, size_t layer)
 {
     const struct ddl_config *k = p->config;
     size_t i = layer + 1, n = state_size(p, stream);
-    if (!k->dense_average)
-        return;
     if (!ddl_config_average_follows(k, layer) || left_out(p, layer)) {
         keep(p, stream, i);
         return;
@@ -152,8 +149,6 @@ void average_bwd(const struct pass *p, struct stream *stream, size_t layer)
 {
     const struct ddl_config *k = p->config;
     bool follows = ddl_config_average_follows(k, layer);
-    if (!k->dense_average)
-        return;
     probe_enter(p, true, layer, "average");
     if (follows)
         sum_bwd(p, stream, layer);
@@ -163,8 +158,6 @@ void average_bwd(const struct pass *p, struct stream *stream, size_t layer)
 
 void average_end(const struct pass *p, struct stream *stream)
 {
-    if (!p->config->dense_average)
-        return;
     probe_enter(p, true, DDL_NO_LAYER, "embed");
     gather_gradient(p, stream, 0, true);
     stream->X = slot_of(p, stream, 0);

@@ -19,8 +19,8 @@ struct averages average_layout(const struct layout *l);
 /* Operations of all sums of a token, forward. */
 double average_flops(const struct ddl_config *config);
 
-/* Forward: after the embedding, and after each block. Without the option nothing happens. The stream moves to
- * the next place, so that the state X_i remains. */
+/* With the option alone. Forward: after the embedding, and after each block. The stream moves to the next
+ * place, so that the state X_i remains. */
 void average_begin(const struct pass *p, struct stream *stream);
 void average_fwd(const struct pass *p, struct stream *stream, size_t layer);
 /* Backward, in the opposite order: the gradient of the state that follows becomes that of X_i, with the parts

@@ -18,19 +18,17 @@ static branch_bwd_fn *const branch_bwd[] = { [ATTN] = attention_bwd, [MLP] = mlp
 
 static struct sublayer sublayer_of(const struct pass *p, struct stream *stream, size_t layer, int sub)
 {
-    struct activation df = p->ws->df;
-    int rule = ddl_config_residual(p->config, layer);
-    bool rounds = df.bf16 && !(residual_reads(p->config, layer) & RULE_SUMS_DF);
+    const struct layer_acts *acts = &p->ws->layer[layer];
     return (struct sublayer){ .p = p,
                               .stream = stream,
                               .layer = layer,
                               .sub = sub,
                               .params = p->m->params.layer[layer].residual[sub],
-                              .acts = &p->ws->layer[layer].sub[sub],
-                              .scratch = p->ws->scratch[rule],
-                              .scratch_factor = p->ws->scratch_factor[rule],
+                              .acts = &acts->sub[sub],
+                              .scratch = acts->scratch,
+                              .scratch_factor = acts->scratch_factor,
                               .force = model_forced(p->m, layer, sub),
-                              .df = { .value = rounds ? NULL : df.value, .bf16 = rounds ? df.bf16 : NULL } };
+                              .df = acts->df };
 }
 
 /* ctx = norm(x_in). */
@@ -95,7 +93,7 @@ static void probe_sublayer(const struct sublayer *s, bool after)
 static void normalize_f(const struct sublayer *s, float *f)
 {
     const struct pass *p = s->p;
-    if (ddl_config_normalizes_f(p->config, s->layer))
+    if (p->ws->layer[s->layer].normalizes_f)
         p->ops->f_norm_fwd(
             p->ctx,
             &(struct f_norm_args){
@@ -107,7 +105,7 @@ static struct operand normalize_f_bwd(const struct sublayer *s, struct operand d
 {
     const struct pass *p = s->p;
     const struct activation in_place = p->ws->df;
-    if (!ddl_config_normalizes_f(p->config, s->layer))
+    if (!p->ws->layer[s->layer].normalizes_f)
         return df;
     p->ops->f_norm_bwd(p->ctx, &(struct f_norm_grad_args){ .N = p->N,
                                                            .d = p->config->d_model,
@@ -139,9 +137,8 @@ static void branch(const struct sublayer *s, struct operand ctx, float *out, boo
 void sublayer_fwd(const struct pass *p, struct stream *stream, size_t layer, int sub)
 {
     const struct sublayer s = sublayer_of(p, stream, layer, sub);
-    const struct residual_rule *rule = residual_rule_of(p->config, layer);
-    size_t d = p->config->d_model, n = p->N * d * stream->channels;
-    size_t width = ddl_config_residual_steps(p->config, layer) * d;
+    const struct residual_rule *rule = p->ws->layer[layer].rule;
+    size_t state = p->config->d_model * stream->channels;
     probe_enter(p, false, layer, ddl_sublayer_names[sub]);
     probe_sublayer(&s, false);
     const float *x_in = rule->read_fwd(&s, p->cache ? &p->cache->layer[layer].compress[sub] : NULL);
@@ -149,7 +146,7 @@ void sublayer_fwd(const struct pass *p, struct stream *stream, size_t layer, int
     if (rule->context_fwd)
         rule->context_fwd(&s, x_in, ctx.value);
     if (s.acts->state)
-        pass_copy(p, n, stream->X, s.acts->state);
+        pass_copy(p, p->N * state, stream->X, s.acts->state);
     p->ws->layer[layer].sub[sub].before = s.acts->state ? s.acts->state : stream->X;
     stream->X_next = s.acts->next ? s.acts->next : stream->X;
     if (rule->adds_in_place) {
@@ -157,11 +154,11 @@ void sublayer_fwd(const struct pass *p, struct stream *stream, size_t layer, int
         branch(&s, ctx, stream->X_next, add);
     } else {
         branch(&s, ctx, s.acts->f, false);
-        probe_tensor(p, "f", s.acts->f, width);
+        probe_tensor(p, "f", s.acts->f, p->ws->layer[layer].f_width);
         rule->write_fwd(&s, (struct operand){ .value = x_in, .bf16 = s.acts->x16 }, ctx);
     }
     stream->X = stream->X_next;
-    probe_tensor(p, "X", stream->X, d * stream->channels);
+    probe_tensor(p, "X", stream->X, state);
     probe_sublayer(&s, true);
 }
 
@@ -183,7 +180,7 @@ static float *state_before(const struct residual_rule *rule, const struct sublay
 void sublayer_bwd(const struct pass *p, struct stream *stream, size_t layer, int sub)
 {
     const struct sublayer s = sublayer_of(p, stream, layer, sub);
-    const struct residual_rule *rule = residual_rule_of(p->config, layer);
+    const struct residual_rule *rule = p->ws->layer[layer].rule;
     float *dctx = p->ws->dctx;
     probe_enter(p, true, layer, ddl_sublayer_names[sub]);
     if (rule->earlier != STREAM_REVERSED)

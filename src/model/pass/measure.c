@@ -60,11 +60,6 @@ static size_t state_width(const struct ddl_config *k)
     return k->d_model * ddl_config_state_channels(k);
 }
 
-static bool state_is_read(const struct ddl_config *k)
-{
-    return state_form_of(k)->is_read(k);
-}
-
 /* Numbers of F's output for a token. */
 static size_t f_width(const struct ddl_config *k, size_t layer)
 {
@@ -93,13 +88,22 @@ static void place_residual(const struct layout *l, const struct ddl_workspace *w
 {
     const struct ddl_config *k = l->config;
     const struct residual_rule *rule = residual_rule_of(k, layer);
+    int number = ddl_config_residual(k, layer);
+    bool sums_df = !ws->df.bf16 || residual_reads(k, layer) & RULE_SUMS_DF;
+    acts->rule = rule;
+    acts->scratch = ws->scratch[number];
+    acts->scratch_factor = ws->scratch_factor[number];
+    acts->f_width = f_width(k, layer);
+    acts->normalizes_f = ddl_config_normalizes_f(k, layer);
+    acts->df =
+        sums_df ? (struct activation){ .value = ws->df.value } : (struct activation){ .bf16 = ws->df.bf16 };
     bool moves = moves_state(l, rule);
     bool copies = l->train && !moves && rule->earlier != STREAM_REVERSED && rule->earlier != STREAM_PLACED;
     for (int sub = 0; sub < 2; sub++) {
         struct sublayer_acts *of = &acts->sub[sub];
         bool shared = sub == ATTN && ws->options.recompute == DDL_RECOMPUTE_BLOCK;
-        of->f = layout_rows(l, !rule->adds_in_place, f_width(k, layer));
-        of->f_rstd = layout_rows(l, l->train && ddl_config_normalizes_f(k, layer), 1);
+        of->f = layout_rows(l, !rule->adds_in_place, acts->f_width);
+        of->f_rstd = layout_rows(l, l->train && acts->normalizes_f, 1);
         of->state = layout_rows(l, copies, state_width(k));
         of->next = moves && shared ? ws->between : layout_rows(l, moves, state_width(k));
         if (rule->layout)
@@ -288,7 +292,7 @@ void workspace_place(struct ddl_workspace *ws, struct ddl_arena *arena, const st
         .bf16 = ws->precision == DDL_PRECISION_BF16,
     };
     const struct layout *l = &layout;
-    const struct state_form *form = state_form_of(k);
+    const struct state_form *form = ws->form = state_form_of(k);
     size_t d = k->d_model, c = k->channels, N = layout.N,
            states = form->states ? form->states(k, l->train) : 1;
     plan_logits(ws, N, k->vocab_size);

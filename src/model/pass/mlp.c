@@ -31,9 +31,9 @@ static void hidden(const struct pass *p, size_t layer, struct operand ctx)
 
 void mlp_fwd(const struct pass *p, size_t layer, struct operand ctx, float *f, bool add)
 {
-    size_t out = ddl_config_residual_steps(p->config, layer) * p->config->d_model;
+    const struct layer_acts *acts = &p->ws->layer[layer];
     hidden(p, layer, ctx);
-    linear_fwd(p, ddl_config_mlp_size(p->config), out, operand_of(p->ws->layer[layer].s),
+    linear_fwd(p, ddl_config_mlp_size(p->config), acts->f_width, operand_of(acts->s),
                param_weight(p, p->m->params.layer[layer].mlp_proj), f, add);
 }
 
@@ -44,12 +44,12 @@ void mlp_bwd(const struct pass *p, size_t layer, struct operand ctx, struct oper
     const struct layer_acts *acts = &p->ws->layer[layer];
     float *ds = p->ws->ds ? p->ws->ds : acts->s.value;
     size_t d = p->config->d_model, m = ddl_config_mlp_size(p->config);
-    size_t out = ddl_config_residual_steps(p->config, layer) * d;
     if (p->ws->options.recompute == DDL_RECOMPUTE_BLOCK)
         hidden(p, layer, ctx);
     else if (p->ws->options.recompute == DDL_RECOMPUTE_ELEMENTWISE)
         activate(p, acts);
-    linear_bwd(p, m, out, operand_of(acts->s), df, param_weight_bwd(p, params->mlp_proj), ds, false);
+    linear_bwd(p, m, acts->f_width, operand_of(acts->s), df, param_weight_bwd(p, params->mlp_proj), ds,
+               false);
     probe_grad(p, params->mlp_proj);
     probe_tensor(p, "ds", ds, m);
     p->ops->swiglu_bwd(p->ctx, &(struct swiglu_grad_args){ .N = p->N,

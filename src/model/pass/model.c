@@ -264,18 +264,20 @@ static ddl_status begin(struct pass *p, ddl_model *model, ddl_workspace *ws, con
 
 const float *model_forward(const struct pass *p, struct stream *stream)
 {
-    const struct state_form *form = state_form_of(p->config);
+    const struct state_form *form = p->ws->form;
+    bool averages = p->config->dense_average;
     *stream = (struct stream){ .X = p->ws->X,
                                .X_next = p->ws->X,
                                .dX = p->ws->dX,
                                .channels = form->channels(p->config),
                                .form = form,
-                               .is_read = form->is_read(p->config) };
+                               .is_read = p->ws->x_in != NULL };
     embed_fwd(p, stream);
-    average_begin(p, stream);
+    if (averages)
+        average_begin(p, stream);
     for (size_t s = 0; s < 2 * p->config->n_layers && !probe_stopped(p); s++) {
         sublayer_fwd(p, stream, s / 2, s % 2 ? MLP : ATTN);
-        if (s % 2)
+        if (averages && s % 2)
             average_fwd(p, stream, s / 2);
     }
     probe_enter(p, false, DDL_NO_LAYER, "head");
@@ -286,20 +288,23 @@ const float *model_forward(const struct pass *p, struct stream *stream)
  * of the readout's output, and the stream is the last state. */
 static void backward(const struct pass *p, struct stream *stream)
 {
+    const struct params *params = &p->m->params;
+    bool averages = p->config->dense_average;
     if (stream->is_read)
         stream->form->readout_bwd(p, stream);
-    const struct params *params = &p->m->params;
     size_t final = params->model.after_layers;
     gradients_are_final(p, final);
     for (size_t l = p->config->n_layers; l-- > 0;) {
-        average_bwd(p, stream, l);
+        if (averages)
+            average_bwd(p, stream, l);
         sublayer_bwd(p, stream, l, MLP);
         gradients_are_final(p, final);
         sublayer_bwd(p, stream, l, ATTN);
         final = params->layer[l].first;
         gradients_are_final(p, final);
     }
-    average_end(p, stream);
+    if (averages)
+        average_end(p, stream);
     embed_bwd(p, stream);
     gradients_are_final(p, 0);
 }

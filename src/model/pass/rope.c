@@ -34,9 +34,9 @@ ddl_status rope_make(struct rope *rope, const struct ddl_model *model, size_t po
                      struct ddl_error *err)
 {
     const struct ddl_backend *backend = model->backend;
-    size_t pairs = ddl_config_rope_dims(&model->config) / 2, bytes = rope_bytes(&model->config, positions);
-    size_t n = positions * pairs;
-    *rope = (struct rope){ 0 };
+    size_t bytes = rope_bytes(&model->config, positions);
+    *rope = (struct rope){ .R = ddl_config_rope_dims(&model->config) };
+    size_t pairs = rope->R / 2, n = positions * pairs;
     float *host = NULL;
     if (bytes != SIZE_MAX) {
         host = ddl_mem_alloc(bytes);

@@ -6,6 +6,7 @@
 
 /* Cosines and sines of the first positions, (positions, R/2) of the backend. */
 struct rope {
+    size_t R; /* rotated dimensions of a head: ddl_config_rope_dims */
     float *cos, *sin;
 };
 /* Allocates and fills the tables; *rope is zeroed first, and after an error. */

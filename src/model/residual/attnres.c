@@ -185,12 +185,6 @@ static size_t channels(const struct ddl_config *config)
     return 1;
 }
 
-static bool is_read(const struct ddl_config *config)
-{
-    (void)config;
-    return true;
-}
-
 static size_t states(const struct ddl_config *config, bool train)
 {
     return train ? sublayers(config) + 2 : most_sources(config);
@@ -242,7 +236,7 @@ static void readout_depth_bwd(const struct pass *p, struct stream *stream)
 
 static const struct state_form form = {
     .channels = channels,
-    .is_read = is_read,
+    .is_always_read = true,
     .states = states,
     .params = add_params,
     .layout = layout,

@@ -125,11 +125,6 @@ static float *direction_of(const struct sublayer *s)
     return s->p->config->map == DDL_MAP_V ? s->acts->rule[Q] : s->acts->f;
 }
 
-static struct activation direction_grad(const struct sublayer *s)
-{
-    return s->p->config->map == DDL_MAP_V ? s->scratch_factor[DQ] : s->df;
-}
-
 static struct project_args target_args(const struct sublayer *s, const float *source)
 {
     const struct ddl_config *k = s->p->config;
@@ -243,7 +238,7 @@ static struct operand write_bwd(const struct sublayer *s)
 {
     const struct pass *p = s->p;
     const struct ddl_config *k = p->config;
-    struct activation dq = direction_grad(s);
+    struct activation dq = k->map == DDL_MAP_V ? s->scratch_factor[DQ] : s->df;
     p->ops->delta_bwd(p->ctx, &(struct ddl_delta_grad_args){ .N = p->N,
                                                              .d = k->d_model,
                                                              .c = k->channels,

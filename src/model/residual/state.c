@@ -16,11 +16,6 @@ static size_t channels(const struct ddl_config *config)
     return config->channels;
 }
 
-static bool is_read(const struct ddl_config *config)
-{
-    return config->channels > 1;
-}
-
 /* Repeated over the channels, or spread by a causal convolution over tokens (docs/equations.md, 3). */
 static void embed_channels_fwd(const struct pass *p, const struct stream *stream, const float *x)
 {
@@ -69,7 +64,6 @@ static void readout_channels_bwd(const struct pass *p, struct stream *stream)
 
 const struct state_form state_channels = {
     .channels = channels,
-    .is_read = is_read,
     .embed_fwd = embed_channels_fwd,
     .embed_bwd = embed_channels_bwd,
     .readout_fwd = readout_channels_fwd,

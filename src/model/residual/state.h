@@ -11,9 +11,9 @@
 struct state_form {
     /* Columns of the state: a token has d times as many numbers. ddl_config_state_channels reports it. */
     size_t (*channels)(const struct ddl_config *config);
-    /* Whether x_in and the readout are computed to memory of their own. false: both are the state itself, and
-     * the members below are not called. */
-    bool (*is_read)(const struct ddl_config *config);
+    /* x_in and the readout are computed, to memory of their own, also where the state has one column. false:
+     * with one column both are the state itself, and the functions below are not called. */
+    bool is_always_read;
     /* Where the numbers of a token are. true: (N, c, d), column by column; false: (N, d, c). */
     bool by_column;
     /* Whether every sublayer mixes the columns by a matrix, which the rule shows (trace.h). */

@@ -12,12 +12,6 @@ static size_t channels(const struct ddl_config *config)
     return config->streams;
 }
 
-static bool is_read(const struct ddl_config *config)
-{
-    (void)config;
-    return true;
-}
-
 /* x (N, d) in every stream of X (N, n, d). */
 static void repeat(const struct pass *p, size_t n, const float *x, float *X)
 {
@@ -63,7 +57,7 @@ static void readout_streams_bwd(const struct pass *p, struct stream *stream)
 
 const struct state_form streams_form = {
     .channels = channels,
-    .is_read = is_read,
+    .is_always_read = true,
     .by_column = true,
     .is_mixed = true,
     .embed_fwd = embed_streams_fwd,

@@ -63,6 +63,11 @@ const struct state_form *state_form_of(const struct ddl_config *config)
     return form ? form : &state_channels;
 }
 
+bool state_is_read(const struct ddl_config *config)
+{
+    return ddl_config_state_channels(config) > 1 || state_form_of(config)->is_always_read;
+}
+
 size_t ddl_config_state_channels(const struct ddl_config *config)
 {
     return state_form_of(config)->channels(config);

@@ -28,6 +28,8 @@ const struct residual_rule *residual_rule_at(int rule);
 const struct residual_rule *residual_rule_of(const struct ddl_config *config, size_t layer);
 /* The form of the state, which all rules of a checked configuration share. */
 const struct state_form *state_form_of(const struct ddl_config *config);
+/* Whether x_in and the readout have memory of their own; false: they are the state. */
+bool state_is_read(const struct ddl_config *config);
 /* What that rule, or the norm of f after it, reads: constants of rule.h. */
 unsigned residual_reads(const struct ddl_config *config, size_t layer);
 

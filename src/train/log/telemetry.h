@@ -54,8 +54,8 @@ void ddl_telemetry_free(struct ddl_telemetry *t); /* zeroed is allowed */
 /* Bytes that it allocates for such a model. SIZE_MAX: more than the address space. */
 size_t ddl_telemetry_bytes(const struct ddl_config *config, size_t batch_rows);
 
-/* Takes the gradient norms of a step: after ddl_step_run with the probe, which has set the other results. All
- * ranks call it, and have the norms. comm may be NULL. */
+/* Takes the gradient norms of a step: after ddl_step_finish with the probe, which has set the other results.
+ * All ranks call it, and have the norms. comm may be NULL. */
 void ddl_telemetry_take_gradients(struct ddl_telemetry *t, struct ddl_optim *optim, ddl_comm *comm);
 /* Writes the members "rows", "sublayers" and "grad_norms" of the open object. */
 void ddl_telemetry_write_json(const struct ddl_telemetry *t, struct ddl_json *json);

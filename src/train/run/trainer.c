@@ -91,10 +91,9 @@ static void read_batch(struct run *run, uint64_t position, int32_t *tokens, int3
     ddl_loader_next(&run->loader, run->share.n, tokens, targets);
 }
 
-/* A step's `meanwhile`: reads the batch of the step after it. */
-static void read_next(void *user)
+/* Reads the batch of the step after the current one. */
+static void read_next(struct run *run)
 {
-    struct run *run = user;
     if (run->state.step + 1 >= run->config.steps)
         return;
     run->next_position = run->state.position + run->config.global_batch;
@@ -121,8 +120,6 @@ static void load(struct run *run)
     run->has_next = false;
     run->step.tokens = run->tokens;
     run->step.targets = run->targets;
-    run->step.meanwhile = read_next;
-    run->step.meanwhile_user = run;
 }
 
 /* One step and its progress. */
@@ -135,7 +132,10 @@ static ddl_status advance(struct run *run, bool observed, struct ddl_error *err)
     double lr = ddl_schedule_lr(t, run->state.step);
     run->step.probe = observed && trainer_is_root(run) ? &run->telemetry.probe : NULL;
     ddl_comm_describe(t->comm, "step %llu", (unsigned long long)run->state.step + 1);
-    ddl_status status = ddl_step_run(&run->step, lr, &result, err);
+    ddl_status status = ddl_step_submit(&run->step, lr, &result, err);
+    if (!status)
+        read_next(run);
+    status = ddl_step_finish(&run->step, status, lr, &result, err);
     if (status)
         return step_failed(run, status, &result, err);
     if (observed)

@@ -75,8 +75,6 @@ static ddl_status own_gradient(const struct ddl_step *step, double scale, struct
 static ddl_status read_sums(const struct ddl_step *step, struct ddl_step_result *out, struct ddl_error *err)
 {
     const ddl_backend *backend = ddl_model_backend(step->model);
-    if (step->meanwhile)
-        step->meanwhile(step->meanwhile_user);
     backend->ops->download(backend->ctx, step->host_sums, step->sums, sums_bytes(step));
     ddl_status status = backend->ops->check_error(backend->ctx, err);
     if (status)
@@ -93,13 +91,6 @@ static ddl_status read_sums(const struct ddl_step *step, struct ddl_step_result 
     out->rank = ddl_comm_size(step->comm);
     out->grad_norm = sqrt(step->host_sums[0]);
     return DDL_OK;
-}
-
-static ddl_status check_norm(const struct ddl_step_result *out, struct ddl_error *err)
-{
-    return isfinite(out->grad_norm)
-               ? DDL_OK
-               : ddl_error_set(err, DDL_E_NUMERIC, "the gradient is not finite, the loss is %.6g", out->loss);
 }
 
 /* Combines the results of all ranks: loss, status and norm, whose square is uploaded. */
@@ -120,32 +111,49 @@ static ddl_status combine(const struct ddl_step *step, ddl_status status, struct
         out->rank = ranks - (size_t)first;
         return ddl_comm_agree(step->comm, status, err);
     }
-    return check_norm(out, err);
+    return DDL_OK;
 }
 
-/* One rank: the update is computed without waiting for the numbers of the step. Those that are not finite
- * make it change nothing. */
-static ddl_status update_unread(const struct ddl_step *step, double lr, struct ddl_step_result *out,
-                                struct ddl_error *err)
+/* Whether there is an update without a look at the numbers of the step. Those that are not finite make it
+ * change nothing. */
+static bool updates_unread(const struct ddl_step *step, const struct ddl_step_result *out)
 {
-    ddl_optim_clip(step->optim, step->sums, step->accumulate, step->sums + 1);
-    ddl_optim_update(step->optim, lr);
-    ddl_status status = read_sums(step, out, err);
-    if (!status)
-        status = check_norm(out, err);
-    if (status)
-        ddl_optim_set_steps(step->optim, ddl_optim_steps(step->optim) - 1);
+    return !step->comm && step->spike.z <= 0 && out->scale != 0;
+}
+
+/* All ranks exchange their gradients, also one that could not compute its own: the others wait for it. */
+ddl_status ddl_step_submit(const struct ddl_step *step, double lr, struct ddl_step_result *out,
+                           struct ddl_error *err)
+{
+    *out = (struct ddl_step_result){ .scale = scale_of(step) };
+    ddl_status status = own_gradient(step, out->scale, err);
+    if (!step->comm && status)
+        return status;
+    ddl_exchange_gradients(step->exchange, step->ws);
+    ddl_optim_square(step->optim, step->sums);
+    if (updates_unread(step, out)) {
+        ddl_optim_clip(step->optim, step->sums, step->accumulate, step->sums + 1);
+        ddl_optim_update(step->optim, lr);
+    }
     return status;
 }
 
-/* Several ranks, a filter of spikes or no counted target: the numbers of the step decide whether there is an
- * update. */
-static ddl_status update_read(const struct ddl_step *step, double lr, struct ddl_step_result *out,
-                              ddl_status status, struct ddl_error *err)
+ddl_status ddl_step_finish(const struct ddl_step *step, ddl_status status, double lr,
+                           struct ddl_step_result *out, struct ddl_error *err)
 {
+    if (!step->comm && status)
+        return status;
     if (!status)
         status = read_sums(step, out, err);
-    status = step->comm ? combine(step, status, out, err) : status ? status : check_norm(out, err);
+    if (step->comm)
+        status = combine(step, status, out, err);
+    if (!status && !isfinite(out->grad_norm))
+        status = ddl_error_set(err, DDL_E_NUMERIC, "the gradient is not finite, the loss is %.6g", out->loss);
+    if (updates_unread(step, out)) {
+        if (status)
+            ddl_optim_set_steps(step->optim, ddl_optim_steps(step->optim) - 1);
+        return status;
+    }
     if (status)
         return status;
     if (out->scale == 0)
@@ -160,16 +168,8 @@ static ddl_status update_read(const struct ddl_step *step, double lr, struct ddl
     return DDL_OK;
 }
 
-/* All ranks exchange their gradients, also one that could not compute its own: the others wait for it. */
 ddl_status ddl_step_run(const struct ddl_step *step, double lr, struct ddl_step_result *out,
                         struct ddl_error *err)
 {
-    *out = (struct ddl_step_result){ .scale = scale_of(step) };
-    ddl_status status = own_gradient(step, out->scale, err);
-    if (!step->comm && status)
-        return status;
-    ddl_exchange_gradients(step->exchange, step->ws);
-    ddl_optim_square(step->optim, step->sums);
-    return step->comm || step->spike.z > 0 || out->scale == 0 ? update_read(step, lr, out, status, err)
-                                                              : update_unread(step, lr, out, err);
+    return ddl_step_finish(step, ddl_step_submit(step, lr, out, err), lr, out, err);
 }

@@ -16,8 +16,6 @@ struct ddl_step {
     size_t last;                         /* sequences of the last micro-batch; 0: `batch`, as of the others */
     const int32_t *tokens, *targets;     /* (accumulate, batch, seq) of this rank */
     struct ddl_probe *probe;             /* of the first micro-batch; NULL: none */
-    void (*meanwhile)(void *user);       /* called once the step is submitted, while the device computes; */
-    void *meanwhile_user;                /* NULL: nothing. It may not change `tokens` and `targets` */
     struct ddl_spike_config spike;       /* z 0: every step is taken */
     struct ddl_spike_state *spike_state; /* may be NULL where z is 0 */
     ddl_comm *comm;                      /* NULL: one rank; as all below */
@@ -47,9 +45,17 @@ size_t ddl_step_sequences(const struct ddl_step *step, size_t k);
 ddl_status ddl_step_reserve(struct ddl_step *step, struct ddl_error *err);
 void ddl_step_release(struct ddl_step *step);
 
-/* The gradient of the mean, and one step of the optimizer at rate lr unless the norm is a spike.
- * DDL_E_NUMERIC, before any parameter or moment changes, if a loss or the norm is not finite. Allocates
- * nothing. All ranks call it and have the same status, error and results, except `failed`. */
+/* The gradient of the mean, and one step of the optimizer at rate lr unless the norm is a spike, in two
+ * calls: `submit` starts what it can without the step's numbers, and does not wait for the device; `finish`
+ * waits for them. `tokens` and `targets` may not change in between. `finish` is given the status, result and
+ * error of `submit`, also where that failed, and returns the status of the step: DDL_E_NUMERIC, with no
+ * parameter or moment changed, if a loss or the norm is not finite. Neither allocates. All ranks call both,
+ * and have the same status, error and results of `finish`, except `failed`. */
+ddl_status ddl_step_submit(const struct ddl_step *step, double lr, struct ddl_step_result *out,
+                           struct ddl_error *err);
+ddl_status ddl_step_finish(const struct ddl_step *step, ddl_status status, double lr,
+                           struct ddl_step_result *out, struct ddl_error *err);
+/* Both, one after the other. */
 ddl_status ddl_step_run(const struct ddl_step *step, double lr, struct ddl_step_result *out,
                         struct ddl_error *err);
 
