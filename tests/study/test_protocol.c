@@ -250,7 +250,7 @@ static void recipes(void **state)
 {
     (void)state;
     static const char *const paths[] = { "recipes/e0/shakespeare.yaml", "recipes/e1/decomposition.yaml",
-                                         "recipes/paper/small.yaml" };
+                                         "recipes/e3/depth.yaml", "recipes/paper/small.yaml" };
     for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
         struct ddl_sweep sweep;
         struct ddl_error err;
@@ -260,7 +260,7 @@ static void recipes(void **state)
         snprintf(text, sizeof text, "%s\n%s", sweep.protocol.primary, sweep.protocol.secondary);
         for (const char *at = text; *at;) {
             size_t n = 0, found = 0;
-            while (at[n] && at[n] != '\n' && strncmp(at + n, " - ", 3) != 0)
+            while (at[n] && at[n] != '\n' && strncmp(at + n, " - ", 3) != 0 && strncmp(at + n, " + ", 3) != 0)
                 n++;
             for (size_t s = 0; s < sweep.n_settings; s++)
                 found += strlen(sweep.settings[s].name) == n && memcmp(sweep.settings[s].name, at, n) == 0;
