@@ -156,50 +156,63 @@ static bool has_points(const struct curve *curve)
     return false;
 }
 
-/* Sets the curve of a run; its numbers are malloc'ed. */
-static bool make_curve(const struct ddl_run_log *log, const struct compare_options *o, struct curve *curve,
-                       double **numbers)
+/* Sets the curve of n points; its numbers are malloc'ed. */
+static bool make_curve(const struct ddl_run_point *points, size_t n, const struct compare_options *o,
+                       struct curve *curve, double **numbers)
 {
-    *numbers = malloc(2 * log->n * sizeof **numbers);
+    *numbers = malloc(2 * n * sizeof **numbers);
     if (!*numbers)
         return false;
-    for (size_t i = 0; i < log->n; i++) {
-        (*numbers)[i] = axis_value(&log->points[i], o->figure.axis);
-        (*numbers)[log->n + i] = drawn_loss(&log->points[i], o->figure.val, o->figure.highest);
+    for (size_t i = 0; i < n; i++) {
+        (*numbers)[i] = axis_value(&points[i], o->figure.axis);
+        (*numbers)[n + i] = drawn_loss(&points[i], o->figure.val, o->figure.highest);
     }
-    curve->n = log->n;
+    curve->n = n;
     curve->x = *numbers;
-    curve->y = *numbers + log->n;
+    curve->y = *numbers + n;
     return true;
 }
 
-/* Runs without a loss to draw are named below the chart. */
+/* A curve for each run or, with more runs than marks, for the mean of each group. Those without a loss to
+ * draw are named below the chart. */
 static int chart(const struct compared *c, const struct compare_options *o)
 {
-    struct curve *curves = calloc(c->n, sizeof *curves);
-    double **numbers = calloc(c->n, sizeof *numbers);
+    const size_t n_marks = sizeof marks - 1;
+    const bool by_group = c->n > n_marks && c->result.n_groups < c->n;
+    const size_t n = by_group ? c->result.n_groups : c->n;
     const char *what = o->figure.val ? "validation loss" : "training loss";
-    size_t n_curves = 0;
+    struct curve *curves = calloc(n, sizeof *curves);
+    double **numbers = calloc(n, sizeof *numbers);
+    char title[64];
+    size_t n_drawn = 0;
     bool made = curves && numbers;
-    for (size_t r = 0; made && r < c->n; r++) {
-        struct curve *curve = &curves[n_curves];
-        *curve = (struct curve){ .name = c->names[r], .mark = marks[r % (sizeof marks - 1)] };
-        made = make_curve(&c->logs[r], o, curve, &numbers[r]);
-        n_curves += made && has_points(curve);
+    for (size_t i = 0; made && i < n; i++) {
+        const struct ddl_compare_group *group = &c->result.groups[by_group ? i : 0];
+        curves[i].name = by_group ? c->group_names[i] : c->names[i];
+        curves[i].mark = marks[i % n_marks];
+        made = by_group ? make_curve(group->curve, group->n_points, o, &curves[i], &numbers[i])
+                        : make_curve(c->logs[i].points, c->logs[i].n, o, &curves[i], &numbers[i]);
     }
+    struct curve *drawn = made ? calloc(n, sizeof *drawn) : NULL;
+    made = drawn != NULL;
+    for (size_t i = 0; made && i < n; i++) {
+        if (has_points(&curves[i]))
+            drawn[n_drawn++] = curves[i];
+    }
+    snprintf(title, sizeof title, "%s%s", what, by_group ? ", means of groups" : "");
     if (made)
-        draw_chart(axis_names[o->figure.axis], what, curves, n_curves, o->width, o->height);
+        draw_chart(axis_names[o->figure.axis], title, drawn, n_drawn, o->width, o->height);
     else
         fprintf(stderr, "ddl: out of memory for the chart\n");
-    for (size_t r = 0; made && r < c->n; r++) {
-        const struct curve curve = { .n = c->logs[r].n, .y = numbers[r] + c->logs[r].n };
-        if (!has_points(&curve))
-            printf("          -  %s: no %s\n", printable(c->names[r]), what);
+    for (size_t i = 0; made && i < n; i++) {
+        if (!has_points(&curves[i]))
+            printf("          -  %s: no %s\n", printable(curves[i].name), what);
     }
-    for (size_t r = 0; numbers && r < c->n; r++)
-        free(numbers[r]);
+    for (size_t i = 0; numbers && i < n; i++)
+        free(numbers[i]);
     free(numbers);
     free(curves);
+    free(drawn);
     return made ? EXIT_OK : EXIT_FAILED;
 }
 

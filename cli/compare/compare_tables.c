@@ -54,12 +54,33 @@ static const struct ddl_group_score *group_score(const struct compared *c, size_
     return NULL;
 }
 
+/* Widths of columns of names, so that longer ones than usual do not move the next columns. */
+static int name_width(const char *const *names, size_t n)
+{
+    size_t width = 20;
+    for (size_t i = 0; i < n; i++) {
+        const size_t length = strlen(names[i]);
+        width = length > width && length < 100 ? length : width;
+    }
+    return -(int)width;
+}
+
+static int run_width(const struct compared *c)
+{
+    return name_width(c->names, c->n);
+}
+
+static int group_width(const struct compared *c)
+{
+    return name_width((const char *const *)c->group_names, c->result.n_groups);
+}
+
 static void print_runs(const struct compared *c, bool markdown)
 {
-    static const struct column columns[] = {
-        { "run", -20 },       { "model", -10 },     { "parameters", 10 }, { "steps", 7 },
-        { "train loss", 10 }, { "val loss", 9 },    { "perplexity", 10 }, { "tokens/s", 9 },
-        { "peak MiB", 9 },    { "saved model", 0 },
+    const struct column columns[] = {
+        { "run", run_width(c) }, { "model", -10 },     { "parameters", 10 }, { "steps", 7 },
+        { "train loss", 10 },    { "val loss", 9 },    { "perplexity", 10 }, { "tokens/s", 9 },
+        { "peak MiB", 9 },       { "saved model", 0 },
     };
     struct table t = begin_table(columns, COUNT(columns), markdown);
     for (size_t r = 0; r < c->n; r++) {
@@ -102,9 +123,17 @@ static void print_group_row(struct table *t, const char *name, const char *loss,
 /* Validation losses, if there are any, then training losses. */
 static void print_groups(const struct compared *c, bool markdown)
 {
-    static const struct column columns[] = {
-        { "group", -20 },  { "loss", -5 },     { "seeds", 5 },       { "mean", 9 },    { "sd", 8 },
-        { "95 % low", 9 }, { "95 % high", 9 }, { "difference", 10 }, { "Welch p", 8 }, { "paired p", 8 },
+    const struct column columns[] = {
+        { "group", group_width(c) },
+        { "loss", -5 },
+        { "seeds", 5 },
+        { "mean", 9 },
+        { "sd", 8 },
+        { "95 % low", 9 },
+        { "95 % high", 9 },
+        { "difference", 10 },
+        { "Welch p", 8 },
+        { "paired p", 8 },
     };
     struct table t = begin_table(columns, COUNT(columns), markdown);
     for (size_t g = 0; g < c->result.n_groups; g++) {
@@ -144,9 +173,9 @@ static bool is_reached(const struct ddl_reach *reach)
 
 static void print_reaching(const struct compared *c, bool markdown)
 {
-    static const struct column columns[] = {
-        { "group", -20 },  { "tokens", 14 },  { "relative", 9 }, { "GFLOPs", 14 },
-        { "relative", 9 }, { "seconds", 10 }, { "relative", 9 },
+    const struct column columns[] = {
+        { "group", group_width(c) }, { "tokens", 14 },  { "relative", 9 }, { "GFLOPs", 14 },
+        { "relative", 9 },           { "seconds", 10 }, { "relative", 9 },
     };
     struct table t = begin_table(columns, COUNT(columns), markdown);
     for (size_t g = 0; g < c->result.n_groups; g++) {
@@ -197,8 +226,9 @@ static void print_reach(const struct compared *c, bool markdown)
 /* The last scores of each run, a line for each of the n tasks. */
 static void print_scores(const struct compared *c, const char *const *tasks, size_t n, bool markdown)
 {
-    static const struct column columns[] = {
-        { "task", -20 }, { "run", -20 }, { "metric", -9 }, { "value", 9 }, { "stderr", 9 }, { "step", 7 },
+    const struct column columns[] = {
+        { "task", -20 }, { "run", run_width(c) }, { "metric", -9 },
+        { "value", 9 },  { "stderr", 9 },         { "step", 7 },
     };
     struct table table = begin_table(columns, COUNT(columns), markdown);
     for (size_t t = 0; t < n; t++) {
@@ -219,10 +249,13 @@ static void print_scores(const struct compared *c, const char *const *tasks, siz
 /* The scores of groups, a line for each of the n tasks. */
 static void print_group_scores(const struct compared *c, const char *const *tasks, size_t n, bool markdown)
 {
-    static const struct column columns[] = {
-        { "task", -20 },      { "group", -20 }, { "metric", -9 },  { "seeds", 5 },
-        { "mean", 9 },        { "sd", 8 },      { "95 % low", 9 }, { "95 % high", 9 },
-        { "difference", 10 }, { "Welch p", 8 }, { "paired p", 8 },
+    const struct column columns[] = {
+        { "task", -20 },      { "group", group_width(c) },
+        { "metric", -9 },     { "seeds", 5 },
+        { "mean", 9 },        { "sd", 8 },
+        { "95 % low", 9 },    { "95 % high", 9 },
+        { "difference", 10 }, { "Welch p", 8 },
+        { "paired p", 8 },
     };
     struct table table = begin_table(columns, COUNT(columns), markdown);
     for (size_t t = 0; t < n; t++) {

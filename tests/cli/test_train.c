@@ -469,6 +469,16 @@ static void defaults_fit_a_short_run(void **state)
     }
     assert_int_equal(ddl("compare %s", scratch_path("newcomer/runs/ddl-cc-micro-1")), 0);
     assert_printed("          0 "); /* the chart begins at 0 tokens */
+    /* More runs than the chart has marks: the mean of their group. */
+    snprintf(command, sizeof command,
+             "cd '%s' && mkdir many && for i in $(seq 33); do cp -r runs/ddl-cc-micro-1 "
+             "many/a_rather_long_name_seed=$i; done",
+             scratch_path("newcomer"));
+    assert_int_equal(run_command(command, printed, sizeof printed), 0);
+    assert_int_equal(ddl("compare %s", scratch_path("newcomer/many")), 0);
+    assert_printed("\ntraining loss, means of groups\n");
+    assert_printed("          o  a_rather_long_name\n\n");
+    assert_printed("\na_rather_long_name_seed=1  ddl-cc  ");
     assert_int_equal(ddl("train --train-data %s --resume", shard), 2);
     assert_printed("train --resume: missing argument: expected --out DIR");
     assert_int_equal(ddl("train --batch 2 --batch-size 3"), 2);
