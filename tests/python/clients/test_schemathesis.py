@@ -17,5 +17,5 @@ def test_nothing_is_found(run, tmp_path):
     with serving(run, tmp_path / "log", "--context", "24") as server:
         done = subprocess.run([st, "run", f"{server}/openapi.json", "--checks", "all", "--exclude-checks",
                                "positive_data_acceptance", "--max-examples", "20", "--seed", "1", "--no-color",
-                               "--request-timeout", "120"], cwd=tmp_path, capture_output=True, text=True)
+                               "--request-timeout", "120", "--max-response-time", "120"], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
