@@ -82,7 +82,7 @@ static bool moves_state(const struct layout *l, const struct residual_rule *rule
     return l->train && rule->earlier == STREAM_KEPT && !l->config->dense_average;
 }
 
-/* Places what the residual rule of a layer keeps. */
+/* Places what the residual rule of a layer keeps, and looks up what passes ask about the rule. */
 static void place_residual(const struct layout *l, const struct ddl_workspace *ws, size_t layer,
                            struct layer_acts *acts)
 {

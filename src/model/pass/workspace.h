@@ -48,35 +48,35 @@ struct layer_acts {
 
 struct ddl_workspace {
     const struct ddl_model *model;
+    const struct state_form *form;
     struct ddl_workspace_options options;
     enum ddl_precision precision;
-    size_t logit_block;            /* of the backend: numbers of a block of whole rows of logits, or 0 */
-    size_t logit_rows;             /* rows of logits at a time */
-    size_t tile;                   /* bfloat16: columns of logits at a time for a loss; 0: whole rows */
-    size_t logit_numbers;          /* capacity of `logits` */
-    size_t trace_rows;             /* N of the last pass; 0 before the first */
-    struct rope rope;              /* of options.tokens positions */
-    size_t bytes;                  /* of `memory` */
-    void *memory;                  /* of the backend; everything below is carved from it */
-    int32_t *tokens, *targets;     /* (N) */
-    float *grad_scale;             /* (1) of the loss's gradient */
-    float *X;                      /* (N, d, c) the stream at the embedding */
-    const struct state_form *form; /* of the state */
-    struct averages averages;      /* the states of a pass, with dense_average */
-    float *readout[RULE_ACTS];     /* activations of the readout, numbered by the form of the state */
-    float *x_in;              /* (N, d) the readout, and sublayers' that are recomputed; NULL if it is X */
-    float *ctx, *rstd;        /* (N, d), (N) its norm, likewise */
-    uint16_t *ctx16, *x_in16; /* (N, d) each in bfloat16; x_in16 NULL where no rule multiplies x_in */
-    struct activation v0;     /* (N, H h) values of layer 0; NULL unless others are mixed with them */
-    float *e[2];              /* (taps, d c) folded compressors of even and odd layers */
-    float *logits;            /* (logit_rows, V) or (N, tile) */
-    float *losses;            /* (N)            */
-    double *loss_sum;         /* (1) their sum  */
-    int32_t *ranks;           /* (N) of the targets, with options.ranks; else NULL  */
-    float *entropies;         /* (N) of the predictions, likewise */
-    uint16_t *dz16;           /* bfloat16: the head's dz of a block */
-    float *top, *at_target;   /* (N) each, bfloat16: the loss over blocks of logits; NULL with ranks */
-    double *total;            /* (N) */
+    size_t logit_block;        /* of the backend: numbers of a block of whole rows of logits, or 0 */
+    size_t logit_rows;         /* rows of logits at a time */
+    size_t tile;               /* bfloat16: columns of logits at a time for a loss; 0: whole rows */
+    size_t logit_numbers;      /* capacity of `logits` */
+    size_t trace_rows;         /* N of the last pass; 0 before the first */
+    struct rope rope;          /* of options.tokens positions */
+    size_t bytes;              /* of `memory` */
+    void *memory;              /* of the backend; everything below is carved from it */
+    int32_t *tokens, *targets; /* (N) */
+    float *grad_scale;         /* (1) of the loss's gradient */
+    float *X;                  /* (N, d, c) the stream at the embedding */
+    struct averages averages;  /* the states of a pass, with dense_average */
+    float *readout[RULE_ACTS]; /* activations of the readout, numbered by the form of the state */
+    float *x_in;               /* (N, d) the readout, and sublayers' that are recomputed; NULL if it is X */
+    float *ctx, *rstd;         /* (N, d), (N) its norm, likewise */
+    uint16_t *ctx16, *x_in16;  /* (N, d) each in bfloat16; x_in16 NULL where no rule multiplies x_in */
+    struct activation v0;      /* (N, H h) values of layer 0; NULL unless others are mixed with them */
+    float *e[2];               /* (taps, d c) folded compressors of even and odd layers */
+    float *logits;             /* (logit_rows, V) or (N, tile) */
+    float *losses;             /* (N)            */
+    double *loss_sum;          /* (1) their sum  */
+    int32_t *ranks;            /* (N) of the targets, with options.ranks; else NULL  */
+    float *entropies;          /* (N) of the predictions, likewise */
+    uint16_t *dz16;            /* bfloat16: the head's dz of a block */
+    float *top, *at_target;    /* (N) each, bfloat16: the loss over blocks of logits; NULL with ranks */
+    double *total;             /* (N) */
     /* backward */
     float *dX;              /* (N, d, c) */
     float *dx_in;           /* (N, d); NULL where x_in is X, and this dX */
