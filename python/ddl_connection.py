@@ -76,7 +76,8 @@ class Connection(nn.Module):
     """One sublayer's residual connection.
 
     width d and channels c of the state (B, T, d, c); for the rules hyper and mhc c is the number of streams.
-    norm: the module that the sublayer applies to x_in; the gate reads its output. Default: an RMS norm of its own.
+    norm: the module that the sublayer applies to x_in; the gate reads its output. Default: an RMS norm of its own, for
+        rules with a gate (delta, gated, highway).
     reader: the Reader of x_in for c > 1. Default: one of its own.
     index: counts the sublayers from 0; the rule hyper starts with stream index mod c.
     disable: the plain residual X + f instead, for comparisons; the state keeps its shape, with equal channels.
@@ -95,7 +96,8 @@ class Connection(nn.Module):
         for name, parameter in self.rule.named_parameters():
             initialize(cfg, f"transformer.h.{index // 2}.{prefix}_{('attn', 'mlp')[index % 2]}.{name}", parameter)
         self.reader, self.normalizes_f = reader, cfg.normalizes_f(0)
-        if norm is None:
+        self.has_gate = rule in ("delta", "gated", "highway")
+        if norm is None and self.has_gate:
             self.norm = Norm(width)
             nn.init.ones_(self.norm.weight)
         if reader is None and channels > 1 and not hasattr(self.rule, "mixing"):
@@ -108,12 +110,14 @@ class Connection(nn.Module):
         x_in, mixing = read(X, self.rule, self.reader)
         return x_in, State(X, x_in, mixing)
 
-    def write(self, state: State, f: torch.Tensor) -> torch.Tensor:
-        """The state of read and the sublayer's output -> the next state (B, T, d, c)"""
+    def write(self, state: State, f: torch.Tensor, ctx: torch.Tensor | None = None) -> torch.Tensor:
+        """The state of read and the sublayer's output -> the next state (B, T, d, c). ctx: the norm of x_in, if known"""
         if self.disable:
             return state.X + f[..., None]
         f = normalized(f) if self.normalizes_f else f
-        return write(state.X, self.rule, state.x_in, state.mixing, self.norm(state.x_in), f)
+        if ctx is None:
+            ctx = self.norm(state.x_in) if self.has_gate else state.x_in
+        return write(state.X, self.rule, state.x_in, state.mixing, ctx, f)
 
     def forward(self, X: torch.Tensor, sublayer) -> torch.Tensor:
         """Both calls around sublayer, a function of x_in."""

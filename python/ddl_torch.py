@@ -25,6 +25,7 @@ step, by the rules of docs/formats.md. A corrupted checkpoint is skipped with a 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import json
 import logging
@@ -189,7 +190,8 @@ def config_from(raw: dict, shapes: dict[str, tuple[int, ...]], metadata: dict[st
     if not delta:
         return cfg
     rule = delta[0] + "ddl_attn."
-    tell("ddl_value_channels", shapes[rule + "v_proj.weight"][0])
+    tell("ddl_steps", max(1, shapes.get(delta[0] + "attn.c_proj.weight", (0,))[0] // cfg.hidden_size))
+    tell("ddl_value_channels", shapes[rule + "v_proj.weight"][0] // cfg.ddl_steps)
     tell("ddl_map", "v" if rule + "k_proj.weight" in shapes or rule + "k_down.weight" in shapes else "k")
     tell("ddl_k_rank", shapes.get(rule + "k_down.weight", (0,))[0])
     tell("ddl_beta_single_linear", rule + "beta.weight" in shapes)
@@ -210,6 +212,30 @@ def config_from(raw: dict, shapes: dict[str, tuple[int, ...]], metadata: dict[st
 
 def linear(inputs: int, outputs: int, bias: bool = False) -> nn.Linear:
     return nn.Linear(inputs, outputs, bias=bias)
+
+
+def widened(x: torch.Tensor) -> torch.Tensor:
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+
+
+def without_autocast(x: torch.Tensor) -> contextlib.AbstractContextManager:
+    """Products keep the format of their operands, on the device of x."""
+    device = x.device.type
+    available = torch.amp.autocast_mode.is_autocast_available(device)
+    return torch.autocast(device, enabled=False) if available else contextlib.nullcontext()
+
+
+def wide_linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+    """weight x + bias in float32 or better"""
+    with without_autocast(x):
+        return F.linear(widened(x), widened(weight), None if bias is None else widened(bias))
+
+
+class Projection(nn.Linear):
+    """A linear layer of a gate or target, in float32 or better, also in torch.autocast"""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return wide_linear(x, self.weight, self.bias)
 
 
 class Norm(nn.Module):
@@ -269,6 +295,13 @@ def with_past(x: torch.Tensor, taps: int, past: Past | None) -> torch.Tensor:
     return F.pad(x.transpose(1, 2), (taps - 1 + T - x.shape[1], 0))
 
 
+class First:
+    """Attention's values (B, T, H, h) of layer 0. Not a list: fully_shard passes a copy of a list to each block."""
+
+    def __init__(self) -> None:
+        self.values: torch.Tensor | None = None
+
+
 class Attention(nn.Module):
     """Causal softmax attention. Queries and keys are rotated, then normalized."""
 
@@ -298,14 +331,14 @@ class Attention(nn.Module):
         a, b = x[..., : R // 2], x[..., R // 2 : R]
         return torch.cat([a * cos - b * sin, a * sin + b * cos, x[..., R:]], dim=-1)
 
-    def forward(self, x: torch.Tensor, first: list[torch.Tensor] | None = None, past: Past | None = None) -> torch.Tensor:
-        """first: empty in layer 0, which leaves its values in it; the others mix theirs with them"""
+    def forward(self, x: torch.Tensor, first: First | None = None, past: Past | None = None) -> torch.Tensor:
+        """first: empty in layer 0, which stores its values in it; the others mix theirs with them"""
         B, T, _ = x.shape
         q, k, v = (c(x).view(B, T, self.heads, self.width) for c in (self.c_q, self.c_k, self.c_v))
-        if first is not None and not first:
-            first.append(v)
+        if first is not None and first.values is None:
+            first.values = v
         if hasattr(self, "v_mix"):
-            v = self.v_mix[0] * v + self.v_mix[1] * first[0]
+            v = self.v_mix[0] * v + self.v_mix[1] * first.values
         q, k = self.rotate(q, past), self.rotate(k, past)
         if hasattr(self, "q_rms"):
             q, k = self.q_rms(q), self.k_rms(k)
@@ -407,11 +440,13 @@ class Gate(nn.Module):
         return self.most * torch.sigmoid(widened(logits))
 
 
-class HighwayGate(nn.Linear):
+class HighwayGate(Projection):
     """ctx (B, T, d) -> tau in (0, 1), in float32 or better: (B, T, 1), or (B, T, d) with ddl_per_feature"""
 
     def forward(self, ctx: torch.Tensor) -> torch.Tensor:
-        return torch.sigmoid(widened(super().forward(ctx)))
+        if self.out_features == 1:
+            return torch.sigmoid(super().forward(ctx))
+        return torch.sigmoid(widened(F.linear(ctx, self.weight, self.bias)))  # as wide as a sublayer's: autocast may round
 
 
 class Target(nn.Module):
@@ -445,7 +480,8 @@ class Readout(nn.Module):
     """X (B, T, d, c), k (B, T, d) -> k'X (B, T, c)"""
 
     def forward(self, X: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
-        return torch.einsum("btd,btdc->btc", k, widened(X))
+        with without_autocast(X):
+            return torch.einsum("btd,btdc->btc", k, widened(X))
 
 
 class GatedRule(nn.Module):
@@ -455,9 +491,9 @@ class GatedRule(nn.Module):
         super().__init__()
         d, hidden = cfg.hidden_size, cfg.ddl_beta_hidden_size
         if cfg.ddl_beta_single_linear:
-            self.beta = linear(d, steps, bias=True)
+            self.beta = Projection(d, steps)
         else:
-            self.beta_in, self.beta_out = linear(d, hidden), linear(hidden, steps, bias=True)
+            self.beta_in, self.beta_out = Projection(d, hidden, bias=False), Projection(hidden, steps)
         self.gate = Gate(cfg)
 
     def gate_logits(self, ctx: torch.Tensor) -> torch.Tensor:
@@ -502,7 +538,7 @@ class DeltaRule(GatedRule):
         super().__init__(cfg, cfg.ddl_steps)
         d = cfg.hidden_size
         self.cfg, self.expanded = cfg, cfg.ddl_value_channels > 1
-        self.v_proj = linear(d, cfg.ddl_steps * cfg.ddl_value_channels, bias=True)
+        self.v_proj = Projection(d, cfg.ddl_steps * cfg.ddl_value_channels)
         if cfg.ddl_map == "v" and cfg.ddl_k_rank:
             self.k_down, self.k_up = linear(d, cfg.ddl_k_rank), linear(cfg.ddl_k_rank, d)
         elif cfg.ddl_map == "v":
@@ -560,7 +596,7 @@ class StreamWeight(nn.Module):
         static = widened(self.static)
         if y is None:
             return static
-        moved = widened(self.scale) * torch.tanh(widened(F.linear(y, self.weight)))
+        moved = widened(self.scale) * torch.tanh(wide_linear(y, self.weight))
         return static + (moved if static.dim() == 2 else moved.squeeze(-1))
 
 
@@ -601,7 +637,7 @@ class StreamLogits(nn.Module):
         self.scale = nn.Parameter(torch.empty(1))
 
     def forward(self, y: torch.Tensor) -> torch.Tensor:
-        return widened(self.scale) * widened(F.linear(y, self.weight)) + widened(self.bias)
+        return widened(self.scale) * wide_linear(y, self.weight) + widened(self.bias)
 
 
 class MhcWeights(nn.Module):
@@ -612,7 +648,8 @@ class MhcWeights(nn.Module):
         self.iterations = cfg.ddl_sinkhorn_iterations
 
     def forward(self, pre: torch.Tensor, post: torch.Tensor, res: torch.Tensor) -> Mixing:
-        M = res.unflatten(-1, (pre.shape[-1], pre.shape[-1])).exp()
+        M = res.unflatten(-1, (pre.shape[-1], pre.shape[-1]))
+        M = (M - M.detach().amax(-2, keepdim=True)).exp()  # the first division cancels the factors
         for _ in range(self.iterations):
             M = M / M.sum(-2, keepdim=True)
             M = M / M.sum(-1, keepdim=True)
@@ -639,7 +676,8 @@ class MhcRule(nn.Module):
 
 def mix_streams(X: torch.Tensor, f: torch.Tensor, mixing: Mixing) -> torch.Tensor:
     """X (B, T, d, n), f (B, T, d)"""
-    moved = widened(X) @ mixing.mix.transpose(-1, -2)
+    with without_autocast(X):
+        moved = widened(X) @ mixing.mix.transpose(-1, -2)
     return (moved + widened(f)[..., None] * mixing.write[..., None, :]).to(X.dtype)
 
 
@@ -653,7 +691,7 @@ class Depth(nn.Module):
 
     def forward(self, sources: list[torch.Tensor]) -> torch.Tensor:
         V = torch.stack(sources, -2)
-        alpha = self.alpha(widened(self.norm(V)) @ widened(self.query.weight))
+        alpha = self.alpha(wide_linear(self.norm(V), self.query.weight[None]).squeeze(-1))
         return (alpha[..., None] * V).sum(-2).to(V.dtype)
 
 
@@ -673,10 +711,6 @@ class DepthWeights(nn.Module):
 # Of each rule but "add": the prefix of its parameters, and its class.
 RULES = {"delta": ("ddl", DeltaRule), "scale": ("res", ScaleRule), "gated": ("res", GatedRule), "highway": ("res", HighwayRule),
          "laurel": ("res", LaurelRule), "hyper": ("res", HyperRule), "mhc": ("res", MhcRule), "attnres": ("res", Depth)}
-
-
-def widened(x: torch.Tensor) -> torch.Tensor:
-    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
 def normalized(f: torch.Tensor) -> torch.Tensor:
@@ -699,7 +733,7 @@ class Block(nn.Module):
             for name in self.rules:
                 setattr(self, name, rule(cfg))
 
-    def read_depth(self, sources: list[torch.Tensor], first: list[torch.Tensor], s: int, block: int,
+    def read_depth(self, sources: list[torch.Tensor], first: First, s: int, block: int,
                    past: Past | None = None) -> list[torch.Tensor]:
         """The rule attnres: finished blocks and the running part -> the same after sublayers s and s + 1"""
         sources = list(sources)
@@ -712,7 +746,7 @@ class Block(nn.Module):
                 sources[-1] = sources[-1] + f
         return sources
 
-    def forward(self, X: torch.Tensor, first: list[torch.Tensor] | None = None, past: Past | None = None) -> torch.Tensor:
+    def forward(self, X: torch.Tensor, first: First | None = None, past: Past | None = None) -> torch.Tensor:
         """X (B, T, d, c); first: see Attention"""
         for i, norm in enumerate((self.ln_1, self.ln_2)):
             rule = getattr(self, self.rules[i]) if self.rules else None
@@ -731,7 +765,8 @@ def read(X: torch.Tensor, rule: nn.Module | None, compress: nn.Module | None,
     if not hasattr(rule, "mixing"):
         return compress(X, past) if compress is not None else X.squeeze(-1), None
     mixing = rule.mixing(X)
-    return (widened(X) @ mixing.read[..., None]).squeeze(-1).to(X.dtype), mixing
+    with without_autocast(X):
+        return (widened(X) @ mixing.read[..., None]).squeeze(-1).to(X.dtype), mixing
 
 
 def write(X: torch.Tensor, rule: nn.Module | None, x_in: torch.Tensor, mixing: Mixing | None, ctx: torch.Tensor,
@@ -845,7 +880,7 @@ class Model(nn.Module):
             X = self.input_embed(x, past)
         else:
             X = x[..., None].expand(*x.shape, self.config.channels)
-        first, states, sources = [], [X], [x]
+        first, states, sources = First(), [X], [x]
         for i, block in enumerate(self.transformer["h"], 1):
             if self.config.ddl_residual == "attnres":
                 sources = self.run(block.read_depth, sources, first, 2 * i - 2, self.config.ddl_attnres_block, past)

@@ -13,6 +13,7 @@ instead of missing the rest. With --out, each Parquet file becomes a file DIR/NA
 PATH. A file appears when it is complete, and existing ones are kept: after an interruption, the same command continues.
 --shard divides the files among N processes. Needs pyarrow.
 """
+from __future__ import annotations
 
 import argparse
 import contextlib

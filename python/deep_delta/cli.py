@@ -95,7 +95,7 @@ def train(recipe: str | os.PathLike[str] | None = None, *, progress: bool = True
         for step, total, loss in watched.steps():
             if progress:
                 watched.show(step, total, loss)
-    except KeyboardInterrupt:
+    except BaseException:  # an interruption, or an error in the display
         process.send_signal(signal.SIGINT)
         process.wait()
         watched.finish()

@@ -17,11 +17,12 @@ __all__ = ["Connection", "Reader", "Readout", "State", "expand", "load", "wrap"]
 
 class Connection(PlainConnection):  # type: ignore[misc]
     """One sublayer's residual connection: ddl_connection.Connection, whose arguments it takes, with the delta step as
-    one autograd function (deep_delta.fused).
+    one autograd function (deep_delta.fused), which has first derivatives only.
 
     fused: "yes" (default), which keeps the next state and the step's error (B, T, c) for the backward pass; "release",
     which also frees the memory of the state before each step and rebuilds it, so that a stack holds one state, not for
-    torch.compile; "no", autograd through plain operations. Other rules than delta have plain operations only.
+    torch.compile or gradient checkpointing; "no", autograd through plain operations, also for second derivatives. Other
+    rules than delta have plain operations only.
     """
 
     def __init__(self, width: int, channels: int = 1, rule: str = "delta", *, fused: str = "yes", **options: Any) -> None:
@@ -30,6 +31,14 @@ class Connection(PlainConnection):  # type: ignore[misc]
             raise ValueError(f"fused: expected one of {', '.join(STEPS)}, found {fused!r}")
         if rule == "delta" and not self.disable:
             self.rule.fused = STEPS[fused]
+        self.releases = rule == "delta" and not self.disable and fused == "release"
+
+    def read(self, X: torch.Tensor) -> tuple[torch.Tensor, State]:
+        """X (B, T, d, c) -> the sublayer's input (B, T, d), before its norm, and what write needs"""
+        if self.releases and X.numel() and not X.untyped_storage().nbytes():
+            raise RuntimeError('X: the step after it has released its memory; with gradient checkpointing use fused="yes"')
+        result: tuple[torch.Tensor, State] = super().read(X)
+        return result
 
 
 STEPS: dict[str, fused.Step | None] = {"yes": fused.delta_step, "release": fused.delta_step_released, "no": None}

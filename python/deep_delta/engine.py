@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import ctypes as c
 import os
+import signal
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -197,7 +199,42 @@ def choice(what: str, value: str, choices: dict[str, int]) -> int:
 
 def ids_of(tokens: ArrayLike) -> Ids:
     """Token ids as the library reads them: int32, in order."""
-    return np.ascontiguousarray(tokens, np.int32)
+    given, limits = np.asarray(tokens), np.iinfo(np.int32)
+    if given.size and given.dtype.kind not in "iu":
+        raise ValueError(f"tokens: expected integers, found {given.dtype}")
+    if given.size and not limits.min <= given.min() <= given.max() <= limits.max:
+        raise ValueError(f"tokens: expected integers of 32 bits, found {given.min()} to {given.max()}")
+    return np.ascontiguousarray(given, np.int32)
+
+
+class Interrupts:
+    """SIGINT during a call of the library, in the main thread: what the handler raises, such as KeyboardInterrupt, is
+    appended to `raised`, because ctypes discards an exception that leaves a callback. deferred False: it is raised.
+    """
+
+    def __init__(self, raised: list[BaseException]) -> None:
+        in_main = threading.current_thread() is threading.main_thread()
+        self.raised, self.deferred = raised, True
+        self.handler = signal.getsignal(signal.SIGINT) if in_main else None
+
+    def handle(self, number: int, frame: Any) -> None:
+        """Calls the handler that was there before."""
+        assert callable(self.handler)
+        try:
+            self.handler(number, frame)
+        except BaseException as exception:
+            if not self.deferred:
+                raise
+            self.raised.append(exception)
+
+    def __enter__(self) -> Interrupts:
+        if callable(self.handler):  # otherwise SIGINT is ignored, or ends the process
+            signal.signal(signal.SIGINT, self.handle)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if callable(self.handler):
+            signal.signal(signal.SIGINT, self.handler)
 
 
 @dataclass
@@ -376,17 +413,20 @@ class Engine:
         def receive(user: Any, sequence: int, text: Any, size: int) -> int:
             pieces.append(c.string_at(text, size))
             try:
-                if on_text is not None:
+                if on_text is not None and not raised:
+                    interrupts.deferred = False
                     on_text(pieces[-1].decode("utf-8", "replace"))
+                    interrupts.deferred = True
             except BaseException as exception:  # must not cross the library
+                interrupts.deferred = True
                 raised.append(exception)
-                return 1
-            return 0
+            return 1 if raised else 0
 
         raw, error, result = prompt.encode(), Error(), GenerateResult()
         request = GenerateRequest(self._model.pointer, self.tokenizer().pointer, c.pointer(config), raw, len(raw),
                                   TEXT_FN(receive), None)
-        status = self.lib.ddl_generate(request, result, error)
+        with Interrupts(raised) as interrupts:
+            status = self.lib.ddl_generate(request, result, error)
         if raised:
             raise raised[0]
         self._check(status, error)

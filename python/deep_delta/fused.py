@@ -3,13 +3,15 @@
 It saves the next state, k, beta and the error e (B, T, c), from which the backward pass computes the state before the
 step, X = X' - k (beta e)'. With `release` the memory of X is freed as soon as X' exists, and filled again in the backward
 pass before the operations that read X need it: a stack of steps holds one state instead of one per step. On CUDA devices the arithmetic is one Triton
-kernel in each direction (triton_delta.py).
+kernel in each direction (triton_delta.py). It has first derivatives only: second ones need fused="no".
 """
 from __future__ import annotations
 
 from typing import Any, Callable
 
 import torch
+from ddl_torch import without_autocast
+from torch.autograd.function import once_differentiable
 
 Step = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, str], torch.Tensor]
 
@@ -22,7 +24,8 @@ def wide(x: torch.Tensor) -> torch.Tensor:
 def plain_forward(X: torch.Tensor, k: torch.Tensor, beta: torch.Tensor, v: torch.Tensor,
                   update: str) -> tuple[torch.Tensor, torch.Tensor]:
     """X', and the error whose multiple by beta is written: (B, T, c)"""
-    readout = torch.einsum("...d,...dc->...c", k, wide(X))
+    with without_autocast(X):
+        readout = torch.einsum("...d,...dc->...c", k, wide(X))
     error = v - readout if update == "delta" else v.clone() if update == "write" else -readout
     return X + (k[..., None] * (beta * error)[..., None, :]).to(X.dtype), error
 
@@ -36,15 +39,16 @@ def plain_backward(dX_next: torch.Tensor, X: torch.Tensor, k: torch.Tensor, beta
                    update: str) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]:
     """The gradients of X, k, beta and v"""
     dX_wide = wide(dX_next)
-    ddelta = torch.einsum("...d,...dc->...c", k, dX_wide)
-    dk = torch.einsum("...dc,...c->...d", dX_wide, beta * error)
-    dbeta = (ddelta * error).sum(-1, keepdim=True)
-    dv = None if update == "erase" else beta * ddelta
-    if update == "write":
-        return dX_next, dk, dbeta, dv
-    dreadout = -beta * ddelta
-    dk = dk + torch.einsum("...dc,...c->...d", wide(X), dreadout)
-    return (dX_wide + k[..., None] * dreadout[..., None, :]).to(dX_next.dtype), dk, dbeta, dv
+    with without_autocast(X):
+        ddelta = torch.einsum("...d,...dc->...c", k, dX_wide)
+        dk = torch.einsum("...dc,...c->...d", dX_wide, beta * error)
+        dbeta = (ddelta * error).sum(-1, keepdim=True)
+        dv = None if update == "erase" else beta * ddelta
+        if update == "write":
+            return dX_next, dk, dbeta, dv
+        dreadout = -beta * ddelta
+        dk = dk + torch.einsum("...dc,...c->...d", wide(X), dreadout)
+        return (dX_wide + k[..., None] * dreadout[..., None, :]).to(dX_next.dtype), dk, dbeta, dv
 
 
 class DeltaStep(torch.autograd.Function):
@@ -70,6 +74,7 @@ class DeltaStep(torch.autograd.Function):
         return X_next
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
         """DX' -> dX, dk, dbeta, dv"""
         dX_next, = gradients
@@ -98,7 +103,7 @@ def delta_step(X: torch.Tensor, k: torch.Tensor, beta: torch.Tensor, v: torch.Te
 def delta_step_released(X: torch.Tensor, k: torch.Tensor, beta: torch.Tensor, v: torch.Tensor,
                         update: str = "delta") -> torch.Tensor:
     """The same. If X is the result of a delta step, its memory is free until the backward pass: nothing may read X
-    after this step, except autograd. Not for torch.compile.
+    after this step, except autograd. Not for torch.compile or gradient checkpointing.
     """
     release = torch.is_grad_enabled() and type(X.grad_fn).__name__ == "DeltaStepBackward"
     result: torch.Tensor = DeltaStep.apply(X, k, beta, v, update, release)

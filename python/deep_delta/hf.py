@@ -3,6 +3,7 @@ AutoModelForCausalLM; `ddl export --hf` writes the folders that from_pretrained 
 """
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 from typing import Any
@@ -83,7 +84,8 @@ class DeepDeltaForCausalLM(PreTrainedModel, GenerationMixin):  # type: ignore[mi
         names = {parameter: name for name, parameter in self.named_parameters()}
         for parameter in module.parameters(recurse=False):
             if not getattr(parameter, "_is_hf_initialized", False):
-                ddl_torch.initialize(self.body[0].config, names[parameter], parameter)
+                name = names.get(parameter, "transformer.wte.weight")  # resize_token_embeddings makes an embedding
+                ddl_torch.initialize(self.body[0].config, name, parameter)
 
     def get_input_embeddings(self) -> nn.Module:
         """The embedding (V, d), which is the head's matrix too."""
@@ -130,6 +132,9 @@ class DeepDeltaForCausalLM(PreTrainedModel, GenerationMixin):  # type: ignore[mi
         none: the mean loss of each token's successor. attention_mask (B, tokens of the cache and T): 0 for padding.
         """
         body = self.body[0]
+        if getattr(self, "_is_replica", False):  # of DataParallel: it has copies of the modules
+            body = copy.copy(body)
+            body._modules = self._modules
         given = cache if cache is not None else past_key_values
         trains = self.gradient_checkpointing and self.training
         keep = (self.config.use_cache if use_cache is None else use_cache) and labels is None and not trains

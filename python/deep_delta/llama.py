@@ -12,19 +12,6 @@ from deep_delta.connection import Connection, Readout, expand
 __all__ = ["patch_llama"]
 
 
-class Borrowed(nn.Module):
-    """Calls a module whose parameters belong to another one."""
-
-    def __init__(self, module: nn.Module) -> None:
-        super().__init__()
-        self.module = (module,)  # in a tuple: not a child, so its parameters have one name
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """What the module returns"""
-        out: torch.Tensor = self.module[0](x)
-        return out
-
-
 class DeltaLayer(LlamaDecoderLayer):  # type: ignore[misc]
     """A layer on the state X (B, T, d, c) with the modules of a LlamaDecoderLayer, under the same names. The first one
     gets the embedding x (B, T, d).
@@ -35,9 +22,16 @@ class DeltaLayer(LlamaDecoderLayer):  # type: ignore[misc]
         for name, child in layer.named_children():
             self.add_module(name, child)
         self.channels = channels
-        norms = layer.input_layernorm, layer.post_attention_layernorm
         self.connections = nn.ModuleList(
-            Connection(width, channels, norm=Borrowed(norm), index=2 * index + i, **options) for i, norm in enumerate(norms))
+            Connection(width, channels, norm=nn.Identity(), index=2 * index + i, **options) for i in range(2))
+        state = vars(layer)
+        for name in ("gradient_checkpointing", "_gradient_checkpointing_func"):
+            if name in state:
+                setattr(self, name, state[name])
+        if "_hf_hook" in state:  # of accelerate: moves what the layer reads to its device
+            from accelerate.hooks import add_hook_to_module
+
+            add_hook_to_module(self, state["_hf_hook"])
 
     def forward(self, hidden_states: torch.Tensor, **options: Any) -> torch.Tensor:
         """X -> X', with the arguments of LlamaDecoderLayer.forward"""
@@ -45,9 +39,11 @@ class DeltaLayer(LlamaDecoderLayer):  # type: ignore[misc]
         connections: Any = self.connections
         attention, mlp = connections
         x_in, state = attention.read(X)
-        X = attention.write(state, self.self_attn(hidden_states=self.input_layernorm(x_in), **options)[0])
+        ctx = self.input_layernorm(x_in)
+        X = attention.write(state, self.self_attn(hidden_states=ctx, **options)[0], ctx)
         x_in, state = mlp.read(X)
-        written: torch.Tensor = mlp.write(state, self.mlp(self.post_attention_layernorm(x_in)))
+        ctx = self.post_attention_layernorm(x_in)
+        written: torch.Tensor = mlp.write(state, self.mlp(ctx), ctx)
         return written
 
 
@@ -80,13 +76,17 @@ def patch_llama(model: nn.Module, c: int = 4, **options: Any) -> nn.Module:
         raise TypeError(f"model: expected a LlamaModel or LlamaForCausalLM, found {type(model).__name__}")
     if isinstance(body.norm, DeltaNorm):
         raise ValueError("model: it has delta connections already")
+    if options.get("fused") == "release" and any(layer.gradient_checkpointing for layer in body.layers):
+        raise ValueError("fused: expected yes or no with gradient checkpointing, found 'release'")
     width = body.config.hidden_size
     like = next(body.parameters())
+    device = like.device
     for i, layer in enumerate(body.layers):
+        device = next(layer.parameters()).device
         patched = DeltaLayer(layer, width, c, i, **options)
-        patched.connections.to(like.device, like.dtype)
+        patched.connections.to(device, like.dtype)
         body.layers[i] = patched.train(layer.training)
     # The readout is a Reader: it takes neither the rule's options nor `fused`.
     read = {key: value for key, value in options.items() if key != "fused"}
-    body.norm = DeltaNorm(body.norm, Readout(width, c, **read).to(like.device, like.dtype)).train(body.training)
+    body.norm = DeltaNorm(body.norm, Readout(width, c, **read).to(device, like.dtype)).train(body.training)
     return model

@@ -73,7 +73,8 @@ def forward(X: torch.Tensor, k: torch.Tensor, beta: torch.Tensor, v: torch.Tenso
     X, k, beta, v = X.contiguous(), k.float().contiguous(), beta.float().contiguous(), v.float().contiguous()
     rows, d, c, constants = sizes(X)
     X_next, error = torch.empty_like(X), torch.empty_like(v)
-    forward_kernel[(rows,)](X, k, beta, v, X_next, error, d, c, UPDATE=UPDATES[update], **constants)
+    with torch.cuda.device(X.device if X.is_cuda else -1):  # Triton launches on the current device
+        forward_kernel[(rows,)](X, k, beta, v, X_next, error, d, c, UPDATE=UPDATES[update], **constants)
     return X_next, error
 
 
@@ -84,6 +85,7 @@ def backward(dX_next: torch.Tensor, X_next: torch.Tensor, k: torch.Tensor, beta:
     rows, d, c, constants = sizes(X_next)
     X, dX = torch.empty_like(X_next), torch.empty_like(dX_next)
     dk, dbeta, dv = torch.empty_like(k), torch.empty_like(beta), torch.empty_like(error)
-    backward_kernel[(rows,)](dX_next, X_next, k, beta, error, X, dX, dk, dbeta, dv, d, c, UPDATE=UPDATES[update],
-                             **constants)
+    with torch.cuda.device(X.device if X.is_cuda else -1):
+        backward_kernel[(rows,)](dX_next, X_next, k, beta, error, X, dX, dk, dbeta, dv, d, c, UPDATE=UPDATES[update],
+                                 **constants)
     return X, dX, dk, dbeta, None if update == "erase" else dv

@@ -121,6 +121,16 @@ def a_norm_of_its_own():
     assert torch.equal(again, state.X)  # no direction, no step
 
 
+def mixing_weights_of_large_logits_are_finite():
+    """Logits whose exponentials float32 cannot represent, as in the C library."""
+    weights = ddl_torch.MhcWeights(ddl_torch.Config(**SMALL))
+    logits = torch.tensor([[100.0, 0.0, 0.0, 99.0]], requires_grad=True)
+    M = weights(torch.zeros(1, 2), torch.zeros(1, 2), logits).mix
+    torch.testing.assert_close(M, weights(torch.zeros(1, 2), torch.zeros(1, 2), logits - 60).mix)
+    M[..., 0].sum().backward()
+    assert logits.grad.isfinite().all()
+
+
 def wrong_arguments_are_rejected():
     for arguments, text in (((8, 4, "gated"), "channels: expected 1 for the rule gated, found 4"),
                             ((8, 1, "deltas"), "rule: expected one of delta, "), ((8, 1, "add"), "rule: expected one of delta, ")):
@@ -142,8 +152,8 @@ def the_example_learns():
     assert len(done.stdout.splitlines()) == 2, done.stdout
 
 
-TESTS = [connections_equal_the_model, initial_values_are_those_of_models, a_norm_of_its_own, wrong_arguments_are_rejected,
-         the_example_learns]
+TESTS = [connections_equal_the_model, initial_values_are_those_of_models, a_norm_of_its_own, mixing_weights_of_large_logits_are_finite,
+         wrong_arguments_are_rejected, the_example_learns]
 
 
 def main():

@@ -18,6 +18,8 @@ SOURCE, PROGRAM, SCRATCH = Path(os.environ["DDL_SOURCE_DIR"]), os.environ["DDL_P
 sys.path.insert(0, str(SOURCE / "python"))
 sys.dont_write_bytecode = True
 import ddl_torch
+import make_case
+from make_case import Trace, expected_results, gradients, rules
 
 GOLDEN = sorted(p.parent for p in (SOURCE / "tests/golden").glob("*/expect.safetensors"))
 LIMIT_LOGITS = 5e-6  # same as in `ddl verify`, for float32
@@ -47,34 +49,6 @@ def fresh(name):
     path = SCRATCH / name
     shutil.rmtree(path, ignore_errors=True)
     return path
-
-
-def rules(model):
-    """The modules of the residual rules, in the order of the forward pass."""
-    return [getattr(block, name) for block in model.transformer["h"] for name in block.rules]
-
-
-class Trace:
-    """Records gate, readout and target of every delta sublayer, by hooks."""
-
-    def __init__(self, model):
-        self.values = {}
-        for rule in rules(model):
-            for name, module in (("beta", "gate"), ("readout", "readout"), ("target", "target")):
-                if isinstance(rule, ddl_torch.DeltaRule):
-                    getattr(rule, module).register_forward_hook(lambda m, x, y, name=name: self.record(name, y, model.config.ddl_steps))
-
-    def record(self, name, value, steps):
-        """Gate and target of all steps of a sublayer are one tensor; the readout is recorded once a step."""
-        parts = [value] if name == "readout" else value.chunk(steps, -1)
-        self.values.setdefault(name, []).extend(part.squeeze(-1) if name == "beta" else part for part in parts)
-
-    def tensors(self):
-        return {name: torch.stack(rows).detach() for name, rows in self.values.items()}
-
-
-def gradients(model):
-    return {k: torch.zeros_like(p) if p.grad is None else p.grad for k, p in model.named_parameters()}
 
 
 # ---- tests -----------------------------------------------------------------------------------------------------
@@ -224,25 +198,8 @@ def write_shuffled(path, tensors, metadata, rng):
 
 
 def write_expected(out, tokens, targets, rng):
-    """Writes expect.safetensors of the model in the folder `out`: results, gradients and five optimizer steps of torch."""
-    model = ddl_torch.load(out, dtype=torch.float64)
-    trace = Trace(model)
-    made = {"tokens": tokens, "targets": targets, "logits": model(tokens).detach()} | trace.tensors()
-    loss = model.loss(tokens, targets)
-    loss.backward()
-    made |= {"loss": loss.detach()} | {"grad." + k: g.clone() for k, g in gradients(model).items()}
-    optimizer, losses = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1), []
-    for _ in range(5):
-        optimizer.zero_grad(set_to_none=False)
-        step = model.loss(tokens, targets)
-        step.backward()
-        losses.append(step.item())
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-    made["train_loss"] = torch.tensor(losses, dtype=torch.float64)
-    made |= {"after." + k: p.detach() for k, p in model.named_parameters()}
-    made = {k: t if t.dtype == torch.int64 else t.float() for k, t in made.items()}
-    write_shuffled(out / "expect.safetensors", made, None, rng)
+    """Writes expect.safetensors of the model in the folder `out`."""
+    write_shuffled(out / "expect.safetensors", expected_results(out, tokens, targets), None, rng)
 
 
 def write_case(out, case, i, rng):
@@ -253,8 +210,7 @@ def write_case(out, case, i, rng):
     ddl_torch.save(model, out, dtype=dtype)
     tensors, metadata = ddl_torch.read_tensors(out)
     only_ours = {cfg.rule(layer) for layer in range(cfg.num_hidden_layers)} - {"add", "delta"}
-    options = cfg.value_residual or cfg.dense_average or cfg.ddl_steps > 1
-    from_metadata = only_ours or options or cfg.ddl_update != "delta" or cfg.ddl_v_input != "stream"
+    from_metadata = only_ours or cfg.value_residual or cfg.dense_average or cfg.ddl_update != "delta" or cfg.ddl_v_input != "stream"
     keys = json.loads((out / "config.json").read_text())
     if i % 3 == 0:
         del tensors[HEAD]
@@ -303,9 +259,10 @@ def ddl_verifies_controls():
         ddl_torch.save(model, out)
         tokens = torch.randint(0, SMALL["vocab_size"], (2, 13))
         write_expected(out, tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous(), rng)
+    make_case.main(cases / "made", "ddl_residual=highway", "ddl_per_feature=true", "hidden_size=28")
     for precision in (["--backend", "cpu"], ["--backend", "ref"]):
         result = json.loads(ddl("verify", cases, *precision, "--json"))
-        assert result["passed"] == len(controls) and result["failed"] == result["skipped"] == 0, result
+        assert result["passed"] == len(controls) + 1 and result["failed"] == result["skipped"] == 0, result
 
 
 def files_of_torch_load():

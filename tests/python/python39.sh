@@ -44,4 +44,5 @@ export LD_LIBRARY_PATH="$root/usr/lib/x86_64-linux-gnu"
 export DDL_PYTHON="$root/usr/bin/python3.9"
 export DDL_TEST_SAMPLE=1 # without what does not depend on the Python
 "$DDL_PYTHON" --version
+"$DDL_PYTHON" "$DDL_SOURCE_DIR/python/parquet_to_jsonl.py" --help >/dev/null
 exec sh "$DDL_SOURCE_DIR/tests/python/package.sh"

@@ -77,6 +77,23 @@ except KeyboardInterrupt:
     assert result["step"] == reached + 5 and (tmp_path / "a/metrics.jsonl").read_text().startswith(before)
 
 
+def test_an_error_ends_the_run(shards, tmp_path, monkeypatch):
+    """An exception of the display, such as a closed standard error."""
+    processes = []
+
+    def show(watched, step, total, loss):
+        processes.append(watched.process)
+        raise BrokenPipeError
+
+    monkeypatch.setattr(cli.Watched, "show", show)
+    with pytest.raises(BrokenPipeError):
+        cli.train(model="baseline", size="micro", train_data=shards, out=tmp_path / "a", steps=100000, batch=1, seq=16, log_every=1)
+    ended = [process.poll() is not None for process in processes]
+    for process in processes:
+        process.kill()
+    assert ended == [True]
+
+
 def test_command_of_the_package():
     version = subprocess.run(["ddl", "--version"], capture_output=True, text=True)
     assert version.returncode == 0 and dd.__version__ in version.stdout

@@ -26,6 +26,13 @@ def test_gradients_of_the_step(update, d, c):
     assert torch.autograd.gradcheck(lambda *x: fused.delta_step(*x, update), operands(d, c))
 
 
+def test_second_derivatives_are_an_error():
+    X, k, beta, v = operands(4, 2)
+    first, = torch.autograd.grad(fused.delta_step(X, k, beta, v).square().sum(), X, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        first.sum().backward()
+
+
 def stack(mode, options, channels, disable=False):
     torch.manual_seed(1)
     blocks = [dd.wrap(torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.Tanh()), 16, channels, index=i, fused=mode,
@@ -87,6 +94,26 @@ def test_checkpointing_and_autocast():
         torch.testing.assert_close(out.float(), plain, rtol=0.1, atol=0.1)
 
 
+def test_autocast_leaves_the_step_in_float32():
+    """Gate, target, readout and update: the sublayer's own products are in bfloat16."""
+    x = torch.randn(2, 5, 16)
+    for rule, channels, options in (("delta", 3, dict(ddl_compress="mix")), ("delta", 1, dict(ddl_beta_single_linear=False)),
+                                    ("gated", 1, {}), ("highway", 1, {}), ("hyper", 3, {}), ("mhc", 3, {})):
+        for mode in ("yes", "no"):
+            torch.manual_seed(1)
+            connection = dd.Connection(16, channels, rule, fused=mode, **options)
+            for p in connection.parameters():
+                torch.nn.init.normal_(p)
+            found = []
+            for enabled in (False, True):
+                X = dd.expand(x, channels).clone().requires_grad_()
+                with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+                    out = connection(X, lambda x_in: x_in)
+                found.append((out, *torch.autograd.grad(out.square().sum(), X)))
+            for plain, other in zip(*found):
+                torch.testing.assert_close(other, plain, msg=lambda text, rule=rule, mode=mode: f"{rule} {mode}: {text}")
+
+
 @pytest.mark.parametrize("channels", [1, 3])
 def test_compiles_without_graph_breaks(channels):
     model, x = stack("yes", {}, channels), torch.randn(2, 5, 16)
@@ -104,6 +131,39 @@ def test_disabled_is_addition():
         for block in model[:-1]:
             expected = expected + block.branch(block.norm(expected))
         torch.testing.assert_close(model(dd.expand(x, channels)), expected)
+
+
+@pytest.mark.parametrize("rule", ["scale", "laurel", "hyper", "mhc", "gated", "highway", "delta"])
+def test_every_parameter_of_a_connection_is_used(rule):
+    """DistributedDataParallel requires a gradient of each."""
+    channels = 2 if rule in ("hyper", "mhc") else 1
+    connection = dd.Connection(8, channels, rule)
+    connection(dd.expand(torch.randn(2, 3, 8), channels), torch.tanh).sum().backward()
+    assert [name for name, p in connection.named_parameters() if p.grad is None] == []
+
+
+def test_release_is_not_for_checkpoints():
+    model = stack("release", {}, 3)
+    X = dd.expand(torch.randn(2, 5, 16), 3)
+    for block in model[:-1]:
+        X = torch.utils.checkpoint.checkpoint(block, X, use_reentrant=False)
+    with pytest.raises(RuntimeError, match="has released its memory"):
+        model[-1](X).sum().backward()
+
+
+def test_values_of_layer_0_under_fsdp():
+    """Blocks that get copies of lists, as fully_shard passes them, have the output of blocks that do not."""
+    import ddl_torch
+    from torch.utils._pytree import tree_map
+
+    torch.manual_seed(1)
+    model = ddl_torch.Model(ddl_torch.Config(vocab_size=20, hidden_size=16, num_hidden_layers=3, num_attention_heads=2,
+                                             value_residual=True))
+    tokens = torch.arange(12)[None]
+    expected = model(tokens)
+    for block in model.transformer["h"]:
+        block.register_forward_pre_hook(lambda module, arguments: tree_map(lambda x: x, arguments))
+    torch.testing.assert_close(model(tokens), expected)
 
 
 TRITON = """

@@ -5,6 +5,7 @@ import os
 import re
 import resource
 import shutil
+import signal
 import subprocess
 import threading
 import time
@@ -56,6 +57,11 @@ def test_tokens(engine):
     assert engine.encode("<|endoftext|>", special=True) == [50256]
     with pytest.raises(ValueError, match="99999"):
         engine.decode([99999])
+    assert engine.decode([]) == ""
+    for wrong, message in (([1.9], "expected integers, found float64"), ([True], "found bool"),
+                           ([2**32 + 7], "expected integers of 32 bits, found 4294967303")):
+        with pytest.raises(ValueError, match=message):
+            engine.decode(wrong)
 
 
 def test_losses_are_those_of_the_logits(engine):
@@ -120,6 +126,24 @@ def test_an_exception_ends_the_generation(engine):
 
     with pytest.raises(KeyError, match="enough"):
         engine.generate("The", max_tokens=50, on_text=stop)
+
+
+def test_interrupts_end_the_generation(engine):
+    """Ctrl-C while the library computes, which is when most of the time passes; and in on_text."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it in the background
+    started = threading.Event()
+    thread = threading.Thread(target=lambda: started.wait(60) and os.kill(os.getpid(), signal.SIGINT))
+    thread.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            for _ in range(50):
+                engine.generate("The king", max_tokens=100, ignore_end=True, on_text=lambda text: started.set())
+        with pytest.raises(KeyboardInterrupt):
+            engine.generate("The king", max_tokens=100, on_text=lambda text: signal.raise_signal(signal.SIGINT))
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        thread.join()
+        signal.signal(signal.SIGINT, before)
 
 
 def test_precision_of_weights(run):

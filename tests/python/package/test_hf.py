@@ -1,4 +1,5 @@
 """deep_delta.hf: models of ddl in transformers. Needs torch and transformers."""
+import copy
 import json
 import os
 
@@ -164,6 +165,27 @@ def test_new_models_have_initial_values(tmp_path):
     again = AutoModelForCausalLM.from_pretrained(tmp_path / "part")
     assert again.transformer["h"][0].ddl_attn.beta.bias.item() == 0 and torch.all(again.ln_f.weight == 1)
     assert torch.equal(again.transformer["wte"].weight, model.transformer["wte"].weight)
+
+
+def test_new_tokens_have_initial_values(tmp_path):
+    model, _, _ = variant("ddl-cc-ec", tmp_path)
+    before = model.transformer["wte"].weight.detach().clone()
+    model.resize_token_embeddings(len(before) + 200, mean_resizing=False)
+    after = model.transformer["wte"].weight.detach()
+    assert torch.equal(after[:len(before)], before)
+    assert after[len(before):].std().item() == pytest.approx(model.config.embedding_init_std, rel=0.1)
+
+
+def test_replicas_have_their_own_modules(tmp_path):
+    """As DataParallel makes them, on one device."""
+    model, _, tokens = variant("ddl-cc-ec", tmp_path)
+    expected = model(tokens).logits
+    replica = model._replicate_for_data_parallel()
+    replica._modules = {name: copy.deepcopy(module) for name, module in model._modules.items()}
+    with torch.no_grad():
+        replica.ln_f.weight.mul_(2)
+    torch.testing.assert_close(replica(tokens).logits, 2 * expected)
+    torch.testing.assert_close(model(tokens).logits, expected)
 
 
 def test_trainer(run, tmp_path):

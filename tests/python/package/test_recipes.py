@@ -128,6 +128,30 @@ def test_llama_with_gradient_checkpointing_and_files(llama, tmp_path):
     torch.testing.assert_close(again.eval()(ids).logits, llama.eval()(ids).logits)
 
 
+def test_llama_keeps_the_state_of_its_layers(llama):
+    """Gradient checkpointing that was enabled before; the devices of a split model."""
+    from accelerate.hooks import AlignDevicesHook, add_hook_to_module
+
+    calls = []
+    llama.train().gradient_checkpointing_enable()
+    add_hook_to_module(llama.model.layers[1], AlignDevicesHook("cpu"))
+    for layer in llama.model.layers:
+        layer._gradient_checkpointing_func = lambda f, *arguments, **options: calls.append(f) or f(*arguments, **options)
+    with pytest.raises(ValueError, match="fused: expected yes or no with gradient checkpointing"):
+        dd.patch_llama(llama, fused="release")
+    dd.patch_llama(llama)
+    first, second = llama.model.layers
+    assert isinstance(second._hf_hook, AlignDevicesHook) and not hasattr(first, "_hf_hook")
+    ids = torch.randint(256, (2, 12))
+    llama(ids, labels=ids).loss.backward()
+    assert len(calls) == 2
+    split = type(llama)(llama.config)
+    split.model.layers[1].to("meta")
+    first, second = dd.patch_llama(split).model.layers
+    assert first.connections[0].rule.beta.weight.is_cpu and second.connections[0].rule.beta.weight.is_meta
+    assert split.model.norm.readout.reader.read.is_meta
+
+
 def test_errors_of_patch_llama(llama):
     with pytest.raises(TypeError, match="expected a LlamaModel or LlamaForCausalLM, found Linear"):
         dd.patch_llama(torch.nn.Linear(2, 2))
