@@ -79,25 +79,25 @@ static void put_candidates(struct ddl_json *json, const struct job *job, const s
     ddl_json_close(json, '}');
 }
 
-/* "logprobs" of /v1/completions for tokens [from, n). */
-static void put_completion_logprobs(struct ddl_json *json, struct choice *c, size_t from)
+/* "logprobs" of /v1/completions. */
+static void put_completion_logprobs(struct ddl_json *json, struct choice *c)
 {
     const struct job *job = c->job;
     ddl_json_open(json, "logprobs", '{');
     ddl_json_open(json, "tokens", '[');
-    for (size_t t = from; t < c->n_tokens; t++)
+    for (size_t t = 0; t < c->n_tokens; t++)
         put_token_text(json, job, c->tokens[t].id, NAN);
     ddl_json_close(json, ']');
     ddl_json_open(json, "token_logprobs", '[');
-    for (size_t t = from; t < c->n_tokens; t++)
+    for (size_t t = 0; t < c->n_tokens; t++)
         ddl_json_number(json, NULL, c->tokens[t].logprob, 9);
     ddl_json_close(json, ']');
     ddl_json_open(json, "top_logprobs", '[');
-    for (size_t t = from; t < c->n_tokens; t++)
+    for (size_t t = 0; t < c->n_tokens; t++)
         put_candidates(json, job, &c->tokens[t]);
     ddl_json_close(json, ']');
     ddl_json_open(json, "text_offset", '[');
-    for (size_t t = from; t < c->n_tokens; t++) {
+    for (size_t t = 0; t < c->n_tokens; t++) {
         size_t size;
         const char *bytes = bytes_of(job, c->tokens[t].id, &size);
         ddl_json_count(json, NULL, c->offset);
@@ -121,11 +121,11 @@ static void open_chat_token(struct ddl_json *json, const struct job *job, int32_
     ddl_json_close(json, ']');
 }
 
-static void put_chat_logprobs(struct ddl_json *json, const struct choice *c, size_t from)
+static void put_chat_logprobs(struct ddl_json *json, const struct choice *c)
 {
     ddl_json_open(json, "logprobs", '{');
     ddl_json_open(json, "content", '[');
-    for (size_t t = from; t < c->n_tokens; t++) {
+    for (size_t t = 0; t < c->n_tokens; t++) {
         const struct token_record *token = &c->tokens[t];
         open_chat_token(json, c->job, token->id, token->logprob);
         ddl_json_open(json, "top_logprobs", '[');
@@ -147,29 +147,27 @@ static const char *finish_reason(int finish)
     return finish == DDL_FINISH_END || finish == DDL_FINISH_STOP ? "stop" : "length";
 }
 
-/* The text of /v1/completions from byte `from` on, after the prompt where it is requested. */
-static void put_text(struct ddl_json *json, const struct choice *c, size_t from, bool with_prompt)
+/* The text of /v1/completions, after the prompt where it is requested. */
+static void put_text(struct ddl_json *json, const struct choice *c, bool with_prompt)
 {
     const struct prompt *p = &c->job->request.prompts[c->prompt];
     struct buffer joined = { 0 };
-    const char *text = c->text.bytes ? c->text.bytes + from : "";
-    size_t size = c->text.n - from;
+    const char *text = c->text.bytes ? c->text.bytes : "";
     if (with_prompt && buffer_add(&joined, p->text ? p->text : "", p->size) &&
-        buffer_add(&joined, text, size))
+        buffer_add(&joined, text, c->text.n))
         ddl_json_text(json, "text", joined.bytes, joined.n);
     else
-        ddl_json_text(json, "text", text, size);
+        ddl_json_text(json, "text", text, c->text.n);
     buffer_free(&joined);
 }
 
 /* The text of a chat: {"role", "content"}. */
-static void put_message(struct ddl_json *json, const struct choice *c, const char *key, size_t from,
-                        bool with_role)
+static void put_message(struct ddl_json *json, const struct choice *c, const char *key, bool with_role)
 {
     ddl_json_open(json, key, '{');
     if (with_role)
         ddl_json_string(json, "role", "assistant");
-    ddl_json_text(json, "content", c->text.bytes ? c->text.bytes + from : "", c->text.n - from);
+    ddl_json_text(json, "content", c->text.bytes ? c->text.bytes : "", c->text.n);
     ddl_json_close(json, '}');
 }
 
@@ -177,7 +175,7 @@ static void put_message(struct ddl_json *json, const struct choice *c, const cha
 static void put_tensor(struct ddl_json *json, struct trace_tensor *t)
 {
     ddl_json_open(json, t->name, '[');
-    for (size_t token = t->sent; token < t->n; token++) {
+    for (size_t token = 0; token < t->n - t->sent; token++) {
         if (t->size != 1)
             ddl_json_open(json, NULL, '[');
         for (size_t i = 0; i < t->size; i++)
@@ -215,11 +213,21 @@ static void put_traces(struct ddl_json *json, struct choice *c)
     ddl_json_close(json, '}');
 }
 
+/* Frees what was sent. */
+static void drop_sent(struct choice *c)
+{
+    for (size_t t = 0; t < c->n_tokens; t++)
+        free(c->tokens[t].top);
+    c->n_tokens = 0;
+    c->text.n = 0;
+    c->sent = true;
+}
+
 /* A choice with what was not sent yet. `index` is its number in the answer. */
 static void put_choice(struct ddl_json *json, struct choice *c, size_t index, bool is_chunk)
 {
     const struct request *r = &c->job->request;
-    bool is_first = c->sent_text == 0 && c->sent_tokens == 0;
+    bool is_first = !c->sent;
     if (is_first && !r->echo) {
         const struct prompt *p = &r->prompts[c->prompt];
         c->offset = characters(p->text ? p->text : "", p->size);
@@ -227,21 +235,20 @@ static void put_choice(struct ddl_json *json, struct choice *c, size_t index, bo
     ddl_json_open(json, NULL, '{');
     ddl_json_count(json, "index", index);
     if (r->endpoint == CHAT)
-        put_message(json, c, is_chunk ? "delta" : "message", c->sent_text, is_first);
+        put_message(json, c, is_chunk ? "delta" : "message", is_first);
     else
-        put_text(json, c, c->sent_text, is_first && r->echo);
+        put_text(json, c, is_first && r->echo);
     if (!r->has_logprobs)
         ddl_json_null(json, "logprobs");
     else if (r->endpoint == CHAT)
-        put_chat_logprobs(json, c, c->sent_tokens);
+        put_chat_logprobs(json, c);
     else
-        put_completion_logprobs(json, c, c->sent_tokens);
+        put_completion_logprobs(json, c);
     if (r->traced)
         put_traces(json, c);
     ddl_json_string(json, "finish_reason", c->ended ? finish_reason(c->finish) : NULL);
     ddl_json_close(json, '}');
-    c->sent_text = c->text.n;
-    c->sent_tokens = c->n_tokens;
+    drop_sent(c);
 }
 
 static void open_answer(struct ddl_json *json, const struct job *job, bool is_chunk)
@@ -265,7 +272,7 @@ static void put_usage(struct ddl_json *json, const struct job *job)
         if (i % job->request.best_of == 0)
             prompt += job->request.prompts[c->prompt].ids.n;
         tokens += c->new_tokens;
-        reused += i % job->request.best_of == 0 ? c->reused : 0;
+        reused += c->index % job->request.best_of == 0 ? c->reused : 0; /* the order is that of rank */
     }
     ddl_json_open(json, "usage", '{');
     ddl_json_count(json, "prompt_tokens", prompt);
@@ -281,7 +288,7 @@ static void put_usage(struct ddl_json *json, const struct job *job)
 
 static double mean_logprob(const struct choice *c)
 {
-    return c->new_tokens ? c->logprob_sum / (double)c->new_tokens : -INFINITY;
+    return c->n_scored ? c->logprob_sum / (double)c->n_scored : -INFINITY;
 }
 
 /* Moves the n likeliest of a prompt's best_of texts to the front, by their mean log-probability. */
@@ -338,8 +345,7 @@ static bool close_event(struct json_text *text, struct buffer *out)
 bool answer_stream_choice(struct choice *c, struct buffer *out)
 {
     struct json_text text;
-    bool is_new = c->text.n > c->sent_text || c->n_tokens > c->sent_tokens || c->ended;
-    if (!is_new || (!c->ended && c->text.n == c->sent_text)) /* tokens wait for their text */
+    if (!c->ended && c->text.n == 0) /* tokens wait for their text */
         return true;
     if (!json_text_open(&text))
         return false;

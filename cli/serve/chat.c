@@ -2,6 +2,7 @@
 #include "cli/serve/chat.h"
 
 #include "cli/model/input.h"
+#include "cli/serve/json_text.h"
 
 #include "ddl/file.h"
 
@@ -87,11 +88,12 @@ ddl_status chat_template_load(struct chat_template *t, const char *dir, struct d
     ddl_status status = read_input(path, MAX_TEMPLATE, &text, &size, err);
     if (status)
         return status;
-    json_t *root = json_loadb(text, size, JSON_REJECT_DUPLICATES, &why);
+    json_t *root;
+    status = json_parse(&root, text, size, JSON_REJECT_DUPLICATES, &why);
     free(text);
-    if (!root)
-        return ddl_error_set(err, DDL_E_FORMAT, "%.400s:%d:%d: not valid JSON: %s", path, why.line,
-                             why.column, why.text);
+    if (status)
+        return ddl_error_set(err, status, "%.400s:%d:%d: not valid JSON: %s", path, why.line, why.column,
+                             why.text);
     bool ok = read_members(t, root);
     json_decref(root);
     return ok ? DDL_OK
@@ -119,7 +121,8 @@ void chat_template_free(struct chat_template *t)
 struct stretch {
     const ddl_tokenizer *tokenizer;
     struct buffer text;
-    bool special; /* texts of special tokens are such tokens */
+    bool special;     /* texts of special tokens are such tokens */
+    size_t n_content; /* bytes up to the last that a client sent */
     struct ddl_ids *out;
 };
 
@@ -128,7 +131,7 @@ static ddl_status flush(struct stretch *s, struct ddl_error *err)
     ddl_status status =
         s->text.n ? ddl_tokenizer_encode(s->tokenizer, s->text.bytes, s->text.n, s->special, s->out, err)
                   : DDL_OK;
-    s->text.n = 0;
+    s->text.n = s->n_content = 0;
     return status;
 }
 
@@ -145,11 +148,31 @@ static bool has_special(const ddl_tokenizer *tokenizer, const char *text, size_t
     return false;
 }
 
-/* Template and content are encoded apart where a content has the text of a special token, which stays text;
- * else together, as a tokenizer sees the whole text. */
-static ddl_status add(struct stretch *s, const char *text, size_t size, bool special, struct ddl_error *err)
+/* Whether the text of a special token begins in the first `end` bytes of the stretch and ends in `text`. */
+static bool joins_special(const struct stretch *s, size_t end, const char *text, size_t size)
 {
-    ddl_status status = s->special != special ? flush(s, err) : DDL_OK;
+    const char *special;
+    size_t length;
+    int32_t id;
+    for (size_t i = 0; (special = ddl_tokenizer_special(s->tokenizer, i, &id, &length)) != NULL; i++) {
+        for (size_t at = s->text.n + 1 > length ? s->text.n + 1 - length : 0; at < end; at++) {
+            size_t n = s->text.n - at;
+            if (length - n <= size && memcmp(s->text.bytes + at, special, n) == 0 &&
+                memcmp(text, special + n, length - n) == 0)
+                return true;
+        }
+    }
+    return false;
+}
+
+/* Template and content are encoded apart where a content has the text of a special token, or a part that the
+ * text next to it completes: it stays text. Else together, as a tokenizer sees the whole text. `end`: see
+ * joins_special. */
+static ddl_status add(struct stretch *s, const char *text, size_t size, bool special, size_t end,
+                      struct ddl_error *err)
+{
+    bool apart = s->special != special || (special && joins_special(s, end, text, size));
+    ddl_status status = apart ? flush(s, err) : DDL_OK;
     s->special = special;
     if (!status && !buffer_add(&s->text, text, size))
         status = ddl_error_set(err, DDL_E_MEMORY, "out of memory for the messages");
@@ -158,7 +181,15 @@ static ddl_status add(struct stretch *s, const char *text, size_t size, bool spe
 
 static ddl_status add_template(struct stretch *s, const char *text, struct ddl_error *err)
 {
-    return text ? add(s, text, strlen(text), true, err) : DDL_OK;
+    return text ? add(s, text, strlen(text), true, s->n_content, err) : DDL_OK;
+}
+
+static ddl_status add_content(struct stretch *s, const struct message *m, struct ddl_error *err)
+{
+    bool special = !has_special(s->tokenizer, m->content, m->size);
+    ddl_status status = add(s, m->content, m->size, special, s->text.n, err);
+    s->n_content = s->text.n;
+    return status;
 }
 
 /* The end of before[assistant] without a space: the answer's first token has its own. */
@@ -166,7 +197,7 @@ static ddl_status begin_answer(const struct chat_template *t, struct stretch *s,
 {
     const char *before = t->before[ROLE_ASSISTANT];
     size_t size = strlen(before);
-    return add(s, before, size - (size && before[size - 1] == ' '), true, err);
+    return add(s, before, size - (size && before[size - 1] == ' '), true, s->n_content, err);
 }
 
 ddl_status chat_encode(const struct chat_template *t, const ddl_tokenizer *tokenizer,
@@ -176,10 +207,9 @@ ddl_status chat_encode(const struct chat_template *t, const ddl_tokenizer *token
     ddl_status status = add_template(&s, t->begin, err);
     for (size_t i = 0; !status && i < n; i++) {
         const struct message *m = &messages[i];
-        bool special = !has_special(tokenizer, m->content, m->size);
         status = add_template(&s, t->before[m->role], err);
         if (!status)
-            status = add(&s, m->content, m->size, special, err);
+            status = add_content(&s, m, err);
         if (!status)
             status = add_template(&s, t->after[m->role], err);
     }

@@ -224,14 +224,14 @@ static ddl_status serve(struct served *models, size_t n, const struct flags *fla
                                       .read_seconds = flags->read_timeout,
                                       .log = flags->log,
                                       .log_prompts = flags->log_prompts };
-    char shown[320];
     int socket = -1;
     bool is_loopback = false;
     struct server *server = NULL;
     snprintf(options.cors, sizeof options.cors, "%s", flags->cors);
     ddl_status status = read_keys(&options, flags, err);
     if (!status)
-        status = listen_open(&socket, flags->host, flags->port, shown, sizeof shown, &is_loopback, err);
+        status = listen_open(&socket, flags->host, flags->port, options.url, sizeof options.url, &is_loopback,
+                             err);
     if (!status && !is_loopback && options.n_keys == 0 && flags->auth)
         status = ddl_error_set(
             err, DDL_E_USAGE,
@@ -244,12 +244,13 @@ static ddl_status serve(struct served *models, size_t n, const struct flags *fla
     if (!status && options.connections + SPARE_FILES > files)
         options.connections = files > 2 * SPARE_FILES ? files - SPARE_FILES : files / 2;
     options.check_host = is_loopback && options.n_keys == 0;
+    options.passed = listen_is_passed();
     for (size_t i = 0; !status && i < n; i++)
         status = served_start(&models[i], err);
     if (!status)
         status = server_start(&server, socket, models, n, &options, err);
     if (!status) {
-        fprintf(stderr, "ddl: listening at %s\n", shown);
+        fprintf(stderr, "ddl: listening at %s\n", options.url);
         wait_for_end(server, flags->grace);
     }
     for (size_t i = 0; i < n; i++)

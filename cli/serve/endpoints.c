@@ -300,13 +300,15 @@ static enum MHD_Result models(struct exchange *x)
 static enum MHD_Result health(struct exchange *x)
 {
     struct api_error e = { 0 };
+    pthread_mutex_lock(&x->server->lock);
+    if (x->server->draining)
+        api_fail(&e, 503, NULL, NULL, "the server is stopping");
+    pthread_mutex_unlock(&x->server->lock);
     for (size_t i = 0; i < x->server->n_models; i++) {
         struct served *s = &x->server->models[i];
         pthread_mutex_lock(&s->lock);
         if (*s->failed)
             api_fail(&e, 503, NULL, NULL, "%s: the engine has failed: %s", s->name, s->failed);
-        else if (s->stopping)
-            api_fail(&e, 503, NULL, NULL, "the server is stopping");
         pthread_mutex_unlock(&s->lock);
     }
     return e.status ? exchange_send_error(x, &e)

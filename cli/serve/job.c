@@ -108,8 +108,10 @@ static void receive_token(void *user, size_t sequence, const struct ddl_engine_t
 {
     struct choice *c = user;
     (void)sequence;
-    if (!token->is_prompt)
+    if (!token->is_prompt) {
         c->logprob_sum += token->logprob;
+        c->n_scored++;
+    }
     if (c->job->request.has_logprobs)
         c->no_memory = c->no_memory || !add_record(c, token);
 }
@@ -137,9 +139,9 @@ static struct trace_tensor *find_tensor(struct choice *c, const struct ddl_trace
 static bool add_rows(struct choice *c, const struct ddl_trace_rows *rows)
 {
     struct trace_tensor *t = find_tensor(c, rows);
-    size_t n = rows->by_token ? rows->n : 1, first = rows->by_token ? rows->first : 0;
     if (!t)
         return false;
+    size_t n = rows->by_token ? rows->n : 1, first = rows->by_token ? rows->first - t->sent : 0;
     if (first + n > t->capacity) {
         size_t capacity = 2 * (first + n);
         float *larger = realloc(t->x, capacity * t->size * sizeof *larger);
@@ -149,7 +151,7 @@ static bool add_rows(struct choice *c, const struct ddl_trace_rows *rows)
         t->capacity = capacity;
     }
     memcpy(t->x + first * t->size, rows->x, n * t->size * sizeof *t->x);
-    t->n = first + n;
+    t->n = t->sent + first + n;
     return true;
 }
 

@@ -21,7 +21,7 @@ struct token_record {
     size_t n_top;
 };
 
-/* A tensor of a sublayer for the tokens of a text, of which the first `sent` were reported. */
+/* A tensor of a sublayer for the tokens of a text, without the first `sent`, which were reported. */
 struct trace_tensor {
     size_t layer;
     int sub;          /* enum ddl_sublayer */
@@ -29,7 +29,7 @@ struct trace_tensor {
     bool by_token;
     size_t size;              /* numbers of a token */
     size_t n, sent, capacity; /* tokens */
-    float *x;                 /* (n, size) */
+    float *x;                 /* (n - sent, size) */
 };
 
 /* One text of a job. Only the engine's thread uses it. */
@@ -39,15 +39,17 @@ struct choice {
     ddl_generation *generation;
     bool begun, ended, no_memory;
     int finish;         /* enum ddl_finish, once ended          */
-    struct buffer text; /* of the continuation                  */
+    struct buffer text; /* of the continuation; of a stream, what was not sent, as are the tokens */
     struct token_record *tokens;
     size_t n_tokens, capacity;
     struct trace_tensor *traces; /* sublayer by sublayer */
     size_t n_traces;
     size_t new_tokens, reused;
-    double logprob_sum;                    /* of the new tokens, where they are scored */
-    size_t sent_text, sent_tokens, offset; /* what was streamed; characters before it */
-    double first_token, last_token;        /* times, 0: none yet */
+    double logprob_sum; /* of the n_scored new tokens, with the one that ended the text */
+    size_t n_scored;
+    bool sent;                      /* a part was streamed */
+    size_t offset;                  /* characters before what was not streamed */
+    double first_token, last_token; /* times, 0: none yet */
 };
 
 struct job {

@@ -18,7 +18,7 @@
 /* The first descriptor that systemd passes, sd_listen_fds(3). */
 enum { FIRST_PASSED = 3 };
 
-static bool is_passed(void)
+bool listen_is_passed(void)
 {
     const char *pid = getenv("LISTEN_PID"), *n = getenv("LISTEN_FDS");
     return pid && n && strtol(pid, NULL, 10) == (long)getpid() && strtol(n, NULL, 10) == 1;
@@ -74,7 +74,7 @@ ddl_status listen_open(int *out, const char *host, size_t port, char *shown, siz
     struct addrinfo *found = NULL;
     char service[16];
     *out = -1;
-    if (is_passed()) {
+    if (listen_is_passed()) {
         *out = FIRST_PASSED;
         fcntl(*out, F_SETFD, FD_CLOEXEC);
         fcntl(*out, F_SETFL, fcntl(*out, F_GETFL) | O_NONBLOCK);

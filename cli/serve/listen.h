@@ -12,6 +12,8 @@
  */
 ddl_status listen_open(int *out, const char *host, size_t port, char *shown, size_t size, bool *is_loopback,
                        struct ddl_error *err);
+/* Whether listen_open takes the socket that systemd has opened. */
+bool listen_is_passed(void);
 /* Raises the limit of open files to what is allowed, and returns it. */
 size_t raise_file_limit(void);
 /* If the process has root's rights, gives them up and becomes `user`. */

@@ -98,10 +98,18 @@ static bool plan_forces(struct request *r, const struct ddl_config *config, stru
     return ok;
 }
 
+static bool check_top(const struct request *r, const struct ddl_config *config, struct api_error *e)
+{
+    const char *name = r->endpoint == CHAT ? "top_logprobs" : "logprobs";
+    return r->top <= config->vocab_size ||
+           api_fail(e, 400, NULL, name, "%s: expected at most the vocabulary's %zu tokens, found %zu", name,
+                    (size_t)config->vocab_size, r->top);
+}
+
 bool request_prepare(struct request *r, const struct request_limits *limits, struct api_error *e)
 {
     struct ddl_error err = { 0 };
-    if (r->endpoint == CHAT && !apply_template(r, limits, e))
+    if (!check_top(r, limits->config, e) || (r->endpoint == CHAT && !apply_template(r, limits, e)))
         return false;
     for (size_t i = 0; i < r->n_prompts; i++) {
         struct prompt *p = &r->prompts[i];

@@ -503,8 +503,11 @@ static bool check(struct request *r, struct api_error *e)
 json_t *request_body(const char *body, size_t size, struct api_error *e)
 {
     json_error_t why;
-    json_t *root = json_loadb(body, size, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &why);
-    if (!root)
+    json_t *root;
+    ddl_status status = json_parse(&root, body, size, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &why);
+    if (status == DDL_E_MEMORY)
+        api_no_memory(e);
+    else if (status)
         api_fail(e, 400, "invalid_json", NULL, "the body is not valid JSON: line %d, column %d: %s", why.line,
                  why.column, why.text);
     else if (!json_is_object(root))

@@ -142,8 +142,9 @@ bool served_keep(struct served *s, struct job *job, bool has_left)
         if (buffer_add(&job->answer, comment, sizeof comment - 1))
             job->wake(job->user);
     }
+    bool waits = runs && job->answer.n == 0;
     pthread_mutex_unlock(&s->lock);
-    return runs;
+    return waits;
 }
 
 void served_release(struct served *s, struct job *job)
@@ -181,7 +182,8 @@ static void end_job(struct served *s, struct job *job)
         ok = answer_write(job, &job->answer);
     if (!ok && !job->error.status)
         api_fail(&job->error, 503, NULL, NULL, "out of memory for the answer");
-    s->metrics.failed += job->error.status == 500 || job->error.status == 503;
+    if (job->end != JOB_CANCELLED)
+        s->metrics.failed += job->error.status == 500 || job->error.status == 503;
     for (size_t i = 0; i < job->n_choices; i++) {
         ddl_generation_free(job->choices[i].generation);
         job->choices[i].generation = NULL;

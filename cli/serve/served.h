@@ -51,7 +51,7 @@ size_t served_engine_bytes(const struct served *s);
 /* Hands a job over: 429 where the queue is full, 503 where the engine has failed. */
 bool served_submit(struct served *s, struct job *job, struct api_error *e);
 /* Cancels a job whose client has disconnected; else adds a comment to a stream that was silent for a while,
- * so that the connection is kept. False where the job has ended. */
+ * so that the connection is kept. False where the job has ended, or has an answer that was not sent yet. */
 bool served_keep(struct served *s, struct job *job, bool has_left);
 /* The connection needs the job no longer: it is freed when it has ended. */
 void served_release(struct served *s, struct job *job);

@@ -12,6 +12,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+enum { MAX_REQUESTED = 1024 }; /* bytes of a list of headers */
+
 static void set_phase(struct exchange *x, enum connection_phase phase)
 {
     struct connection *c = x->connection;
@@ -23,6 +25,17 @@ static void set_phase(struct exchange *x, enum connection_phase phase)
 }
 
 /* ---- answers ---- */
+
+/* The headers that pages may send: those that a browser announces before a request (OpenAI's client sends
+ * X-Stainless-*), if they are names of headers. */
+static const char *allowed_headers(const struct exchange *x)
+{
+    static const char characters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_, ";
+    const char *requested =
+        MHD_lookup_connection_value(x->handle, MHD_HEADER_KIND, "Access-Control-Request-Headers");
+    size_t n = requested ? strspn(requested, characters) : 0;
+    return n && n <= MAX_REQUESTED && !requested[n] ? requested : "Authorization, Content-Type";
+}
 
 static void add_headers(const struct exchange *x, struct MHD_Response *response, const char *type)
 {
@@ -36,7 +49,7 @@ static void add_headers(const struct exchange *x, struct MHD_Response *response,
     MHD_add_response_header(response, "Referrer-Policy", "no-referrer");
     if (*cors) {
         MHD_add_response_header(response, "Access-Control-Allow-Origin", cors);
-        MHD_add_response_header(response, "Access-Control-Allow-Headers", "Authorization, Content-Type");
+        MHD_add_response_header(response, "Access-Control-Allow-Headers", allowed_headers(x));
         MHD_add_response_header(response, "Access-Control-Allow-Methods", "GET, POST, OPTIONS");
         MHD_add_response_header(response, "Vary", "Origin");
     }
@@ -90,6 +103,18 @@ static void wake(void *user)
     }
 }
 
+/* Removes the bytes that were streamed, once they are half of the answer: its memory is at most twice what
+ * waits. */
+static void drop_sent(struct exchange *x)
+{
+    struct buffer *answer = &x->job->answer;
+    if (2 * x->sent < answer->n)
+        return;
+    memmove(answer->bytes, answer->bytes + x->sent, answer->n - x->sent);
+    answer->n -= x->sent;
+    x->sent = 0;
+}
+
 /* The next bytes of a stream. */
 static ssize_t read_stream(void *user, uint64_t position, char *out, size_t size)
 {
@@ -102,6 +127,7 @@ static ssize_t read_stream(void *user, uint64_t position, char *out, size_t size
     if (n) {
         memcpy(out, job->answer.bytes + x->sent, n);
         x->sent += n;
+        drop_sent(x);
     } else if (!ended) {
         x->suspended = true;
         MHD_suspend_connection(x->handle);
@@ -137,11 +163,12 @@ static enum MHD_Result send_answer(struct exchange *x)
 static bool suspend(struct exchange *x)
 {
     pthread_mutex_lock(&x->served->lock);
-    x->suspended = !x->job->finished;
-    if (x->suspended)
+    bool waits = !x->job->finished;
+    x->suspended = waits;
+    if (waits)
         MHD_suspend_connection(x->handle);
     pthread_mutex_unlock(&x->served->lock);
-    return x->suspended;
+    return waits;
 }
 
 enum MHD_Result exchange_submit(struct exchange *x, struct served *served, struct job *job)
@@ -193,12 +220,15 @@ static bool find_key(struct exchange *x)
     return found;
 }
 
-/* Whether a Host header names this machine: a web page elsewhere can have its own name resolve to a loopback
- * address. */
-static bool is_own_host(const char *host)
+/* Whether a Host header names this machine, or is the address at `url`: a web page elsewhere can have its own
+ * name resolve to a loopback address. */
+static bool is_own_host(const char *host, const char *url)
 {
     static const char *const names[] = { "localhost", "127.0.0.1", "[::1]" };
     size_t length = host[0] == '[' ? strcspn(host, "]") + 1 : strcspn(host, ":");
+    const char *bound = strncmp(url, "http://", 7) == 0 ? url + 7 : "";
+    if (length && strncasecmp(bound, host, length) == 0 && bound[length] == ':')
+        return true;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         if (strlen(names[i]) == length && strncasecmp(host, names[i], length) == 0)
             return true;
@@ -245,7 +275,7 @@ static bool check_headers(struct exchange *x, const char *method, const char *ur
     x->route = find_route(server->options.routes, method, url, &other);
     if (x->route)
         snprintf(x->parameter, sizeof x->parameter, "%s", match_path(x->route->path, url));
-    if (server->options.check_host && host && !is_own_host(host))
+    if (server->options.check_host && host && !is_own_host(host, server->options.url))
         return api_fail(e, 403, NULL, NULL, "Host: expected this machine's own name");
     if (!find_key(x) && !(x->route && x->route->open))
         return api_fail(e, 401, "invalid_api_key", NULL,
@@ -428,9 +458,11 @@ void server_check(struct server *server)
     double time = monotonic_seconds();
     pthread_mutex_lock(&server->lock);
     for (struct connection *c = server->connections; c; c = c->next) {
-        bool runs =
+        bool waits =
             c->phase == PHASE_COMPUTE && served_keep(c->exchange->served, c->exchange->job, has_left(c));
-        if (!runs && time - c->since > server->options.read_seconds)
+        if (waits)
+            c->since = time; /* the limit is for reading the answer, not for its computation */
+        else if (time - c->since > server->options.read_seconds)
             shutdown(c->socket, SHUT_RDWR);
     }
     pthread_mutex_unlock(&server->lock);
@@ -442,6 +474,8 @@ void server_drain(struct server *server)
     server->draining = true;
     pthread_mutex_unlock(&server->lock);
     MHD_quiesce_daemon(server->daemon);
+    if (!server->options.passed)
+        shutdown(server->socket, SHUT_RD); /* clients are refused instead of waiting */
 }
 
 size_t server_busy(struct server *server)

@@ -20,6 +20,8 @@ struct server_options {
     double read_seconds;           /* for a request to arrive, and for an answer to be read */
     bool log, log_prompts;         /* a line for each request; with its body               */
     bool check_host;               /* only requests to this machine's own names            */
+    char url[320];                 /* of the listening socket                              */
+    bool passed;                   /* the socket is systemd's too                          */
     char keys[MAX_KEYS][KEY_SIZE]; /* (n_keys) */
     size_t n_keys;                 /* 0: no key is needed */
 };

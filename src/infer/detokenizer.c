@@ -53,24 +53,30 @@ static bool starts_with(const char *text, size_t size, const char *prefix, size_
     return n <= size && memcmp(text, prefix, n) == 0;
 }
 
-/* Offset of the first stop string, or of text that could become one; n_held if there is none. */
-static size_t find_stop(const struct ddl_detokenizer *d, bool *complete)
+/* Offset of the stop string that ends first, of several the longest; n_held if there is none. */
+static size_t find_stop(const struct ddl_detokenizer *d)
 {
-    *complete = false;
-    for (size_t at = 0; at < d->n_held; at++) {
-        const char *rest = d->held + at;
-        size_t left = d->n_held - at;
-        bool partial = false;
+    for (size_t end = 1; end <= d->n_held; end++) {
+        size_t longest = 0;
         for (size_t i = 0; i < d->n_stop; i++) {
             size_t n = strlen(d->stop[i]);
-            if (n && starts_with(rest, left, d->stop[i], n)) {
-                *complete = true;
-                return at;
-            }
-            partial = partial || (left < n && starts_with(d->stop[i], n, rest, left));
+            if (n > longest && n <= end && memcmp(d->held + end - n, d->stop[i], n) == 0)
+                longest = n;
         }
-        if (partial)
-            return at;
+        if (longest)
+            return end - longest;
+    }
+    return d->n_held;
+}
+
+/* Offset of the first text that could become a stop string; n_held if there is none. */
+static size_t find_start(const struct ddl_detokenizer *d)
+{
+    for (size_t at = 0; at < d->n_held; at++) {
+        for (size_t i = 0; i < d->n_stop; i++) {
+            if (starts_with(d->stop[i], strlen(d->stop[i]), d->held + at, d->n_held - at))
+                return at;
+        }
     }
     return d->n_held;
 }
@@ -78,8 +84,9 @@ static size_t find_stop(const struct ddl_detokenizer *d, bool *complete)
 int ddl_detokenizer_push(struct ddl_detokenizer *d, int32_t id, bool *stopped)
 {
     d->n_held += ddl_decode_push(&d->stream, d->tokenizer, id, d->held + d->n_held, d->capacity - d->n_held);
-    size_t n = find_stop(d, stopped);
-    int result = pass_on(d, n);
+    size_t n = find_stop(d);
+    *stopped = n < d->n_held;
+    int result = pass_on(d, *stopped ? n : find_start(d));
     if (*stopped)
         d->n_held = 0;
     return result;

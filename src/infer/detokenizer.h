@@ -23,8 +23,8 @@ ddl_status ddl_detokenizer_init(struct ddl_detokenizer *d, const ddl_tokenizer *
                                 const char *const *stop, size_t n_stop, struct ddl_error *err);
 void ddl_detokenizer_free(struct ddl_detokenizer *d); /* a zeroed struct is allowed */
 
-/* Appends a token. *stopped is set if it completes a stop string; the text before that has been passed on.
- * Returns the result of `text`, or 0 if it was not called. */
+/* Appends a token. *stopped is set if it completes a stop string, also inside of what could become a longer
+ * one; the text before that has been passed on. Returns the result of `text`, or 0 if it was not called. */
 int ddl_detokenizer_push(struct ddl_detokenizer *d, int32_t id, bool *stopped);
 /* Passes on the text that is still held. */
 int ddl_detokenizer_flush(struct ddl_detokenizer *d);

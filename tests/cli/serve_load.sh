@@ -1,5 +1,5 @@
 #!/bin/sh
-# ddl serve under load: 64 clients of which a fifth leave early, memory, 10,000 connections with few descriptors, and
+# ddl serve under load: 64 clients of which a fifth leave early, memory, a long stream, 10,000 connections with few descriptors, and
 # kill -9 between requests. The clients are bench/peers/serve_load.py (Python without packages).
 #   sh serve_load.sh PROGRAM SOURCE SCRATCH
 set -eu
@@ -60,6 +60,34 @@ assert last <= first + 4, f"{first} MB, then {last}"
 END
 }
 
+# What was streamed is not kept: peak memory grows by less than the stream has bytes.
+stream() {
+    start
+    "$python" - "$url" $pid "$sanitized" <<'END'
+import json, sys, urllib.request
+def peak():
+    with open(f"/proc/{sys.argv[2]}/status") as file:
+        return int(next(line for line in file if line.startswith("VmHWM")).split()[1]) << 10
+def read(tokens):
+    body = {"prompt": "x", "n": 64, "max_tokens": tokens, "ignore_eos": True, "stream": True, "logprobs": 100}
+    request = urllib.request.Request(sys.argv[1] + "/v1/completions", json.dumps(body).encode(),
+                                     {"Content-Type": "application/json"})
+    size, end = 0, b""
+    with urllib.request.urlopen(request) as answer:
+        while piece := answer.read1(1 << 20):
+            size, end = size + len(piece), (end + piece)[-14:]
+    assert end == b"data: [DONE]\n\n", end
+    return size
+read(2)
+before = peak()
+size = read(250)
+grown = peak() - before
+print(f"stream of {size / 1e6:.1f} MB: peak memory grows by {grown / 1e6:.1f} MB")
+assert sys.argv[3] or grown < size / 4
+END
+    stop
+}
+
 # So many that the server refuses most: it answers again once they are closed.
 connections() {
     files=256
@@ -114,6 +142,7 @@ killed() {
 # A sanitizer keeps memory that was freed.
 sanitized=$(nm "$program" 2>/dev/null | grep -m 1 -o '__[at]san_init' || true)
 check clients clients
+check stream stream
 check connections connections
 check killed killed
 finish

@@ -6,7 +6,10 @@
 #include "support/program.h"
 #include "support/runs.h"
 
+#include <arpa/inet.h>
+#include <errno.h>
 #include <math.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -191,6 +194,15 @@ static void chats_are_answered(void **state)
         "{\"messages\":[{\"role\":\"system\",\"content\":\"be brief\"},"
         "{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"hi <|endoftext|>\"}]}],"
         "\"max_completion_tokens\":12,\"seed\":1,\"logprobs\":true,\"top_logprobs\":2}";
+    static const char *const empty =
+        "{\"system\":{\"before\":\"\",\"after\":\"of\"},\"user\":{\"before\":\"\",\"after\":\"\"},"
+        "\"assistant\":{\"before\":\"A:\",\"after\":\"\"}}";
+    static const char *const parts[] = {
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"<|endof\"},"
+        "{\"role\":\"user\",\"content\":\"text|>\"}],\"max_tokens\":1}",
+        "{\"messages\":[{\"role\":\"system\",\"content\":\"<|end\"},"
+        "{\"role\":\"user\",\"content\":\"text|>\"}],\"max_tokens\":1}",
+    };
     struct http_server server;
     char path[2100];
     (void)state;
@@ -215,6 +227,15 @@ static void chats_are_answered(void **state)
     json_decref(same);
     json_decref(own);
     json_decref(plain);
+    http_stop(&server);
+    /* Parts of its text in two messages are none either, nor with a part in the template. */
+    write_file(path, empty, strlen(empty));
+    http_start(&server, NULL, "m='%s'", folder);
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        json_t *joined = http_json(&server, "/v1/chat/completions", parts[i], 200);
+        assert_true(usage_of(joined, "prompt_tokens") > 5);
+        json_decref(joined);
+    }
     http_stop(&server);
     write_file(path, "{\"user\":1}", 10);
     assert_int_equal(ddl("serve '%s'", folder), 1);
@@ -303,6 +324,59 @@ static void the_best_texts_are_chosen(void **state)
     http_stop(&server);
 }
 
+/* Sums the last n log-probabilities of a choice. */
+static double sum_of(const json_t *root, size_t choice, size_t n)
+{
+    const json_t *values =
+        json_object_get(json_object_get(choice_of(root, choice), "logprobs"), "token_logprobs");
+    double sum = 0;
+    for (size_t i = json_array_size(values) - n; i < json_array_size(values); i++)
+        sum += json_number_value(json_array_get(values, i));
+    return sum;
+}
+
+/* Texts of "a" (65) that end with <|endoftext|> (0) or after two tokens; that token counts in the mean.
+ */
+static void the_end_of_a_text_is_scored(void **state)
+{
+    struct http_server server;
+    (void)state;
+    http_start(&server, NULL, "m='%s' --slots 1", folder);
+    json_t *scored = http_json(&server, "/v1/completions",
+                               "{\"prompt\":[[88,0],[88,65,0],[88,65,65]],\"max_tokens\":0,\"echo\":true,"
+                               "\"logprobs\":0}",
+                               200);
+    double means[] = { sum_of(scored, 0, 1), sum_of(scored, 1, 2) / 2, sum_of(scored, 2, 2) / 2 };
+    size_t best = means[1] > means[0];
+    best = means[2] > means[best] ? 2 : best;
+    json_t *served = http_json(&server, "/v1/completions",
+                               "{\"prompt\":[88],\"max_tokens\":2,\"best_of\":16,\"seed\":1,"
+                               "\"logit_bias\":{\"65\":100,\"0\":100}}",
+                               200);
+    assert_string_equal(string_of(choice_of(served, 0), "text"), best == 0 ? "" : best == 1 ? "a" : "aa");
+    json_decref(scored);
+    json_decref(served);
+    http_stop(&server);
+}
+
+/* Of the texts of a prompt, the one that began first says what was cached before, not the best one. */
+static void cached_tokens_are_those_before_a_request(void **state)
+{
+    struct http_server server;
+    (void)state;
+    http_start(&server, NULL, "m='%s' --slots 1", short_folder);
+    for (int i = 0; i < 2; i++) {
+        json_t *root = http_json(
+            &server, "/v1/completions",
+            "{\"prompt\":\"Permission is hereby\",\"max_tokens\":2,\"best_of\":16,\"seed\":1}", 200);
+        const json_t *details = json_object_get(json_object_get(root, "usage"), "prompt_tokens_details");
+        assert_int_equal((int)number_of(details, "cached_tokens"),
+                         i == 0 ? 0 : (int)usage_of(root, "prompt_tokens") - 1);
+        json_decref(root);
+    }
+    http_stop(&server);
+}
+
 static void other_endpoints_answer(void **state)
 {
     struct http_server server;
@@ -349,6 +423,37 @@ static void other_endpoints_answer(void **state)
 }
 
 /* ---- errors ---- */
+
+/* A body of about `size` bytes whose values take a hundred times its memory. */
+static char *wide_body(size_t size)
+{
+    static const char begin[] = "{\"prompt\":[";
+    char *body = malloc(size + 32);
+    assert_non_null(body);
+    size_t n = sizeof begin - 1;
+    memcpy(body, begin, n);
+    for (; n < size; n += 3)
+        memcpy(body + n, "{},", 3);
+    memcpy(body + n, "0]}", 4);
+    return body;
+}
+
+/* A model whose vocabulary are five characters and <|endoftext|>. */
+static const char *characters_folder(void)
+{
+    struct ddl_error err;
+    ddl_backend *backend;
+    const char *path = scratch_path("characters"), *text = scratch_path("zebra.txt");
+    remove_scratch("characters");
+    write_file(text, "zebra", 5);
+    assert_int_equal(ddl("tokenizer train '%s' --characters --out '%s'", text, path), 0);
+    assert_ok(ddl_backend_create(&backend, "ref", 0, &err), err);
+    ddl_model *model = tiny_model("baseline", 6, 7, backend);
+    assert_ok(ddl_model_save(model, path, &err), err);
+    ddl_model_free(model);
+    ddl_backend_free(backend);
+    return path;
+}
 
 static void bad_requests_name_the_field(void **state)
 {
@@ -439,6 +544,30 @@ static void bad_requests_name_the_field(void **state)
     deep[20000] = '\0';
     json_decref(http_json(&server, "/v1/completions", deep, 400));
     free(deep);
+    char *wide = wide_body(1000000);
+    json_t *root = http_json(&server, "/v1/completions", wide, 400);
+    assert_non_null(
+        strstr(string_of(json_object_get(root, "error"), "message"), "need more than the limit of"));
+    json_decref(root);
+    free(wide);
+    http_stop(&server);
+}
+
+/* More candidates than the vocabulary has. */
+static void candidates_are_tokens(void **state)
+{
+    struct http_server server;
+    (void)state;
+    http_start(&server, NULL, "m='%s'", characters_folder());
+    json_decref(http_json(&server, "/v1/completions", "{\"prompt\":\"z\",\"logprobs\":6}", 200));
+    json_t *root =
+        http_json(&server, "/v1/completions", "{\"prompt\":\"z\",\"logprobs\":7,\"stream\":true}", 400);
+    assert_string_equal(string_of(json_object_get(root, "error"), "param"), "logprobs");
+    json_decref(root);
+    root = http_json(&server, "/v1/chat/completions",
+                     "{\"messages\":[{\"role\":\"user\",\"content\":\"z\"}],\"top_logprobs\":7}", 400);
+    assert_string_equal(string_of(json_object_get(root, "error"), "param"), "top_logprobs");
+    json_decref(root);
     http_stop(&server);
 }
 
@@ -480,6 +609,54 @@ static void requests_are_limited(void **state)
     http_call(&server, "POST", "/v1/completions", NULL, body, &answer);
     assert_int_equal(answer.status, 413);
     http_free(&answer);
+    http_stop(&server);
+}
+
+/* The bound address is a name of this machine, whatever loopback address it is. */
+static void the_bound_address_is_a_host(void **state)
+{
+    static const char *const hosts[] = { "127.0.0.2", "127.0.0.3", "127.0.0.22" };
+    struct http_server server;
+    struct http_answer answer;
+    (void)state;
+    http_start(&server, NULL, "m='%s' --host 127.0.0.2", folder);
+    for (size_t i = 0; i < 3; i++) {
+        char request[128];
+        int fd = http_connect(&server);
+        snprintf(request, sizeof request, "GET /v1/models HTTP/1.1\r\nHost: %s:%d\r\n\r\n", hosts[i],
+                 server.port);
+        http_write(fd, request);
+        http_read(fd, &answer);
+        assert_int_equal(answer.status, i == 0 ? 200 : 403);
+        http_free(&answer);
+        close(fd);
+    }
+    http_stop(&server);
+}
+
+/* A browser's question before a request of another origin's page. */
+static void pages_may_send_their_headers(void **state)
+{
+    static const struct {
+        const char *requested, *allowed;
+    } cases[] = {
+        { "", "\nAccess-Control-Allow-Headers: Authorization, Content-Type\n" },
+        { "Access-Control-Request-Headers: authorization,x-stainless-lang\r\n",
+          "\nAccess-Control-Allow-Headers: authorization,x-stainless-lang\n" },
+        { "Access-Control-Request-Headers: a;b\r\n",
+          "\nAccess-Control-Allow-Headers: Authorization, Content-Type\n" },
+    };
+    struct http_server server;
+    struct http_answer answer;
+    (void)state;
+    http_start(&server, NULL, "m='%s' --cors 'https://page.example'", folder);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        http_call(&server, "OPTIONS", "/v1/completions", cases[i].requested, NULL, &answer);
+        assert_int_equal(answer.status, 204);
+        assert_non_null(strstr(answer.headers, "\nAccess-Control-Allow-Origin: https://page.example\n"));
+        assert_non_null(strstr(answer.headers, cases[i].allowed));
+        http_free(&answer);
+    }
     http_stop(&server);
 }
 
@@ -574,6 +751,7 @@ static void the_queue_is_bounded(void **state)
     for (size_t i = 0; i < 3; i++)
         close(streams[i]); /* clients that go away end their requests */
     wait_for_metric(&server, "\nddl:requests_cancelled_total{model=\"m\"} 3\n");
+    wait_for_metric(&server, "\nddl:requests_failed_total{model=\"m\"} 0\n");
     json_decref(http_json(&server, "/v1/completions", "{\"prompt\":\"x\",\"max_tokens\":3}", 200));
     http_stop(&server);
 }
@@ -598,6 +776,37 @@ static void requests_end_in_time(void **state)
     http_stop(&server);
 }
 
+/* The limit for reading an answer begins when it is computed. The server's thread is kept busy, so that
+ * answers wait to be sent. */
+static void long_computations_are_answered(void **state)
+{
+    struct http_server server;
+    struct pollfd fds[3];
+    char body[256], *wide = wide_body(500000);
+    struct http_answer answer;
+    size_t ready = 0;
+    (void)state;
+    http_start(&server, NULL, "m='%s' --read-timeout 1", folder);
+    for (int i = 0; i < 3; i++) {
+        snprintf(body, sizeof body, "{\"prompt\":\"x\",\"n\":2,\"max_tokens\":%d,\"ignore_eos\":true}",
+                 2000 + 200 * i);
+        fds[i] = (struct pollfd){ .fd = send_request(&server, body), .events = POLLIN };
+    }
+    while (ready < 3) {
+        http_call(&server, "POST", "/tokenize", NULL, wide, &answer);
+        http_free(&answer);
+        ready = (size_t)poll(fds, 3, 0);
+    }
+    for (int i = 0; i < 3; i++) {
+        http_read(fds[i].fd, &answer);
+        assert_int_equal(answer.status, 200);
+        http_free(&answer);
+        close(fds[i].fd);
+    }
+    free(wide);
+    http_stop(&server);
+}
+
 /* SIGTERM: what runs ends as if nothing had happened, up to the limit; nothing new begins. */
 static void stops_are_orderly(void **state)
 {
@@ -610,7 +819,26 @@ static void stops_are_orderly(void **state)
     int fd = send_request(
         &server, "{\"prompt\":\"x\",\"max_tokens\":2000,\"stream\":true,\"seed\":1,\"ignore_eos\":true}");
     wait_for_metric(&server, "\nddl:requests_total{model=\"m\"} 1\n");
+    int stream = begin_stream(&server, 8); /* so that the server runs until it is closed */
+    int other = http_connect(&server), refused = socket(AF_INET, SOCK_STREAM, 0);
+    const struct sockaddr_in address = { .sin_family = AF_INET,
+                                         .sin_port = htons((uint16_t)server.port),
+                                         .sin_addr = server.address };
+    http_write(other, "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    http_read(other, &answer);
+    assert_int_equal(answer.status, 200);
+    http_free(&answer);
     http_terminate(&server);
+    http_wait_for(&server, "requests are running");
+    http_write(other, "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    http_read(other, &answer);
+    assert_int_equal(answer.status, 503);
+    http_free(&answer);
+    close(other);
+    assert_int_equal(connect(refused, (const struct sockaddr *)&address, sizeof address), -1);
+    assert_int_equal(errno, ECONNREFUSED);
+    close(refused);
+    close(stream);
     http_read(fd, &answer);
     assert_false(answer.closed);
     join_stream(answer.body, 0, joined, sizeof joined, &n);
@@ -692,7 +920,7 @@ static void broken_clients_change_nothing(void **state)
     http_stop(&server);
 }
 
-/* A request that arrives a byte at a time, and never whole, is closed after the limit. */
+/* A request that arrives a byte at a time, and never whole, is closed after the limit; so is an answer. */
 static void slow_clients_are_closed(void **state)
 {
     static const char request[] =
@@ -710,6 +938,12 @@ static void slow_clients_are_closed(void **state)
     }
     clock_gettime(CLOCK_MONOTONIC, &end);
     assert_true(end.tv_sec - start.tv_sec < 6);
+    close(fd);
+    /* A stream that is not read. */
+    fd = send_request(&server,
+                      "{\"prompt\":\"x\",\"max_tokens\":100000,\"n\":64,\"logprobs\":100,\"stream\":true,"
+                      "\"ignore_eos\":true}");
+    wait_for_metric(&server, "\nddl:requests_cancelled_total{model=\"m\"} 1\n");
     close(fd);
     http_stop(&server);
 }
@@ -831,12 +1065,18 @@ int main(void)
         cmocka_unit_test(chats_are_answered),
         cmocka_unit_test(traces_and_forces_are_of_one_request),
         cmocka_unit_test(the_best_texts_are_chosen),
+        cmocka_unit_test(the_end_of_a_text_is_scored),
+        cmocka_unit_test(cached_tokens_are_those_before_a_request),
         cmocka_unit_test(other_endpoints_answer),
         cmocka_unit_test(bad_requests_name_the_field),
+        cmocka_unit_test(candidates_are_tokens),
         cmocka_unit_test(requests_are_limited),
+        cmocka_unit_test(the_bound_address_is_a_host),
+        cmocka_unit_test(pages_may_send_their_headers),
         cmocka_unit_test(keys_are_required),
         cmocka_unit_test(the_queue_is_bounded),
         cmocka_unit_test(requests_end_in_time),
+        cmocka_unit_test(long_computations_are_answered),
         cmocka_unit_test(stops_are_orderly),
         cmocka_unit_test(broken_clients_change_nothing),
         cmocka_unit_test(slow_clients_are_closed),

@@ -130,6 +130,27 @@ static void held_only_while_it_may_match(void **state)
     ddl_detokenizer_free(&e);
 }
 
+/* The text ends at the first stop string that is complete, whether or not a longer one could follow. */
+static void the_first_complete_one_stops(void **state)
+{
+    (void)state;
+    static const char *const stops[] = { "abcd", "b", "xyz", "yz" };
+    struct heard h;
+    struct ddl_detokenizer e = start(&h, stops, 4);
+    assert_true(push_all(&e, &h, "ab", NULL));
+    assert_string_equal(h.text, "a");
+    ddl_detokenizer_free(&e);
+    e = start(&h, stops, 4);
+    assert_true(push_all(&e, &h, "a-xyz", NULL)); /* of two that end together the longer one */
+    assert_string_equal(h.text, "a-");
+    ddl_detokenizer_free(&e);
+    e = start(&h, stops, 4);
+    assert_false(push_all(&e, &h, "a-xy", NULL));
+    ddl_detokenizer_flush(&e);
+    assert_string_equal(h.text, "a-xy");
+    ddl_detokenizer_free(&e);
+}
+
 static void the_answer_comes_back(void **state)
 {
     (void)state;
@@ -168,7 +189,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(characters_are_whole),         cmocka_unit_test(stop_strings),
         cmocka_unit_test(held_only_while_it_may_match), cmocka_unit_test(the_answer_comes_back),
-        cmocka_unit_test(stops_inside_a_token),
+        cmocka_unit_test(stops_inside_a_token),         cmocka_unit_test(the_first_complete_one_stops),
     };
     return cmocka_run_group_tests(tests, find_bytes, free_tokenizer);
 }

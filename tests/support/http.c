@@ -32,8 +32,8 @@ static bool read_log(struct http_server *server)
 
 void http_start(struct http_server *server, const char *key, const char *arguments, ...)
 {
-    static const char listening[] = "listening at http://127.0.0.1:";
-    char line[4096], command[8192];
+    static const char listening[] = "listening at http://";
+    char line[4096], command[8192], address[64];
     int ends[2];
     va_list values;
     va_start(values, arguments);
@@ -65,12 +65,21 @@ void http_start(struct http_server *server, const char *key, const char *argumen
         if (!read_log(server))
             fail_msg("ddl serve ended: %s", server->printed);
     }
-    server->port = atoi(at + sizeof listening - 1);
+    assert_int_equal(sscanf(at + sizeof listening - 1, "%63[0-9.]:%d", address, &server->port), 2);
+    assert_int_equal(inet_aton(address, &server->address), 1);
 }
 
 void http_terminate(struct http_server *server)
 {
     assert_int_equal(kill(server->pid, SIGTERM), 0);
+}
+
+void http_wait_for(struct http_server *server, const char *text)
+{
+    while (!strstr(server->printed, text)) {
+        if (!read_log(server))
+            fail_msg("ddl serve ended: %s", server->printed);
+    }
 }
 
 int http_wait(struct http_server *server)
@@ -97,7 +106,7 @@ int http_connect(const struct http_server *server)
 {
     const struct sockaddr_in address = { .sin_family = AF_INET,
                                          .sin_port = htons((uint16_t)server->port),
-                                         .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+                                         .sin_addr = server->address };
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     assert_true(fd >= 0);
     assert_int_equal(connect(fd, (const struct sockaddr *)&address, sizeof address), 0);

@@ -5,10 +5,12 @@
 #include "support/support.h"
 
 #include <jansson.h>
+#include <netinet/in.h>
 #include <sys/types.h>
 
 struct http_server {
     pid_t pid;
+    struct in_addr address;
     int port, log; /* log: the read end of its standard error */
     char printed[8192];
 };
@@ -17,6 +19,8 @@ struct http_server {
 void http_start(struct http_server *server, const char *key, const char *arguments, ...) DDL_PRINTF(3, 4);
 /* Sends SIGTERM. */
 void http_terminate(struct http_server *server);
+/* Waits until it has printed the text. */
+void http_wait_for(struct http_server *server, const char *text);
 /* Waits for its end: the exit status. What it printed is in `printed`. */
 int http_wait(struct http_server *server);
 /* Both; the exit status must be 0. */
