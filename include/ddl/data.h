@@ -230,7 +230,7 @@ struct ddl_synthetic_config {
     size_t pairs, queries;  /* pointer, mqar */
     char hops[32];          /* pointer: comma-separated, 1 to 9 */
     bool cycle;             /* pointer: the permutation is one cycle through all symbols */
-    bool pair_tokens;       /* pointer: a pair is one token; a query is h, s */
+    bool pair_tokens;       /* pointer, mqar: a pair is one token; a query of pointer is h, s */
     size_t symbols;         /* mqar: keys, and as many values; reverse */
     size_t elements;        /* permutation: that are permuted, 2 to 5 */
     size_t steps;           /* permutation, parity, reverse: most of a problem */

@@ -214,11 +214,9 @@ static ddl_status run(struct ddl_build *b, struct ddl_error *err)
         status = encode_parts(b, owner, err);
     if (!status)
         status = end_parts(b, &last, err);
-    for (size_t i = 0; i < b->parts.n && !status && last; i++) {
-        if (owner[i] != b->shard)
-            status = ddl_build_check_part(b, i, err);
-    }
     free(owner);
+    for (size_t i = 0; i < b->parts.n && !status && last; i++)
+        status = ddl_build_check_part(b, i, err); /* an input may have changed since */
     if (!status && last)
         status = ddl_build_finish(b, err);
     b->result.complete = !status && last;

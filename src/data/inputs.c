@@ -28,6 +28,10 @@ ddl_status ddl_text_input_check(const struct ddl_text_input *input, struct ddl_e
         return ddl_error_set(err, DDL_E_USAGE, "--%s_key: expected with --%s_key",
                              *input->prompt_key ? "prompt" : "response",
                              *input->prompt_key ? "response" : "prompt");
+    if (*input->prompt_key && strcmp(input->prompt_key, input->response_key) == 0)
+        return ddl_error_set(err, DDL_E_USAGE,
+                             "--response_key: expected another key than --prompt_key's '%s'",
+                             input->prompt_key);
     return ddl_choice_check("--stdin_format", ddl_text_format_names, input->stdin_format, err);
 }
 

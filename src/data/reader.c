@@ -77,10 +77,11 @@ static ddl_status cut_piece(struct ddl_reader *r, struct ddl_error *err)
     size_t cut = ddl_cut_find(batch->text + r->piece.offset, size, r->cut_at_space);
     if (cut == 0 && batch->n_segments == 0) {
         if (size >= DDL_LONGEST_PIECE)
-            return ddl_error_set(err, DDL_E_FORMAT,
-                                 "%s: %d MiB before byte %llu without a space, a line break or a change "
-                                 "between letters, digits and signs: not text",
-                                 r->piece.path, DDL_LONGEST_PIECE >> 20, (unsigned long long)r->offset);
+            return ddl_error_set(err, DDL_E_FORMAT, "%s: %d MiB before byte %llu without a space%s: not text",
+                                 r->piece.path, DDL_LONGEST_PIECE >> 20, (unsigned long long)r->offset,
+                                 r->cut_at_space ? ", at which alone this tokenizer's pieces can be divided"
+                                                 : ", a line break or a change between letters, digits and "
+                                                   "signs");
         r->next_cut = 2 * batch->size;
         return DDL_OK;
     }

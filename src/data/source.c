@@ -32,8 +32,10 @@ static ddl_status start_decoder(struct ddl_source *s, struct ddl_error *err)
             s->decoder = NULL;
         }
     } else if (s->packing == DDL_PACKING_ZSTD) {
+        /* also what zstd --long=31 has written */
+        const int window = ZSTD_dParam_getBounds(ZSTD_d_windowLogMax).upperBound;
         s->decoder = ZSTD_createDStream();
-        ok = s->decoder != NULL;
+        ok = s->decoder && !ZSTD_isError(ZSTD_DCtx_setParameter(s->decoder, ZSTD_d_windowLogMax, window));
     }
     if (ok && s->packing != DDL_PACKING_NONE)
         ok = (s->packed = malloc(PACKED_CAPACITY)) != NULL;

@@ -88,7 +88,7 @@ static size_t symbols_of_config(const struct ddl_synthetic_config *c)
 
 /* ---- pointer ---- */
 
-enum { PAIR_TOKENS = 15 }; /* most pairs with pair_tokens: 15 + 15^2 symbols */
+enum { PAIR_TOKENS = 15 }; /* with pair_tokens: most symbols that form pairs, 15^2 tokens */
 
 size_t ddl_synthetic_hops(const struct ddl_synthetic_config *c, unsigned char hops[9])
 {
@@ -180,7 +180,9 @@ static bool pointer_problem(struct ddl_synthetic *s, bool *full)
 
 static ddl_status mqar_sizes(struct ddl_synthetic_config *c, struct ddl_error *err)
 {
-    ddl_status status = size_of("symbols", &c->symbols, 64, 2, DDL_SYNTHETIC_SYMBOLS / 2, err);
+    ddl_status status = c->pair_tokens
+                            ? size_of("symbols", &c->symbols, 8, 2, PAIR_TOKENS, err)
+                            : size_of("symbols", &c->symbols, 64, 2, DDL_SYNTHETIC_SYMBOLS / 2, err);
     if (!status)
         status = size_of("pairs", &c->pairs, c->symbols < 16 ? c->symbols : 16, 1, c->symbols, err);
     return status ? status : size_of("queries", &c->queries, c->pairs < 8 ? c->pairs : 8, 1, c->pairs, err);
@@ -188,12 +190,13 @@ static ddl_status mqar_sizes(struct ddl_synthetic_config *c, struct ddl_error *e
 
 static size_t mqar_length(const struct ddl_synthetic_config *c)
 {
-    return 2 * (c->pairs + c->queries) + 1;
+    return (c->pair_tokens ? 1 : 2) * c->pairs + 1 + 2 * c->queries;
 }
 
+/* Keys, then values; with pair_tokens, those of the pairs (k, v) follow, in the order of k, then v. */
 static size_t mqar_symbols(const struct ddl_synthetic_config *c)
 {
-    return 2 * c->symbols;
+    return 2 * c->symbols + (c->pair_tokens ? c->symbols * c->symbols : 0);
 }
 
 static bool mqar_problem(struct ddl_synthetic *s, bool *full)
@@ -206,8 +209,10 @@ static bool mqar_problem(struct ddl_synthetic *s, bool *full)
         shuffle(s, query, pairs);
         for (size_t i = 0; i < pairs; i++) {
             value[i] = (int32_t)(keys + draw(s, keys));
-            put(s, key[i], 0);
-            put(s, value[i], 0);
+            if (s->config->pair_tokens)
+                put(s, (int32_t)keys + key[i] * (int32_t)keys + value[i], 0);
+            else
+                put_all(s, (int32_t[]){ key[i], value[i] }, 2, 0);
         }
         put(s, sign(DDL_SIGN_BAR), 0);
         for (size_t q = 0; q < s->config->queries; q++) {
@@ -388,7 +393,7 @@ static bool modular_problem(struct ddl_synthetic *s, bool *full)
 const struct ddl_synthetic_task ddl_synthetic_tasks[DDL_SYNTHETIC_KINDS] = {
     { " pairs queries hops cycle pair_tokens ", pointer_sizes, pointer_length, pointer_symbols,
       pointer_problem },
-    { " symbols pairs queries ", mqar_sizes, mqar_length, mqar_symbols, mqar_problem },
+    { " symbols pairs queries pair_tokens ", mqar_sizes, mqar_length, mqar_symbols, mqar_problem },
     { " length elements steps ", permutation_sizes, NULL, permutation_symbols, permutation_problem },
     { " length steps ", parity_sizes, NULL, two_symbols, parity_problem },
     { " length modulus operators ", modular_sizes, NULL, modular_symbols, modular_problem },

@@ -92,7 +92,7 @@ static ddl_status add_special(struct training *tr, const char *text, size_t size
     struct ddl_tokenizer *t = tr->t;
     char bytes[sizeof tr->config->special_tokens];
     size_t n;
-    bool ordinary = ddl_alphabet_decode(&t->alphabet, text, size, bytes, &n);
+    bool ordinary = !tr->config->characters && ddl_alphabet_decode(&t->alphabet, text, size, bytes, &n);
     if (size == 0)
         return ddl_error_set(tr->err, DDL_E_USAGE, "special_tokens: \"%s\" contains an empty token",
                              tr->config->special_tokens);

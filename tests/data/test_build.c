@@ -549,8 +549,11 @@ static void wrong_prompts(void **state)
         assert_false(ddl_file_exists(scratch_path("new")));
     }
     struct ddl_build_config half = config_of_prompts("new/out");
-    half.input.prompt_key[0] = '\0';
     const char *inputs[] = { scratch_path("p.jsonl") };
+    snprintf(half.input.prompt_key, sizeof half.input.prompt_key, "%s", half.input.response_key);
+    assert_int_equal(ddl_data_build(&half, inputs, 1, NULL, NULL, NULL, &err), DDL_E_USAGE);
+    assert_says(&err, "--response_key: expected another key than --prompt_key's 'a'");
+    half.input.prompt_key[0] = '\0';
     assert_int_equal(ddl_data_build(&half, inputs, 1, NULL, NULL, NULL, &err), DDL_E_USAGE);
     assert_says(&err, "--response_key: expected with --prompt_key");
 }

@@ -91,6 +91,24 @@ static void solve_mqar(const char *text, const char *groups, struct problems *ou
     add_problem(out, text, strlen(text));
 }
 
+/* With pair_tokens and three symbols: keys a to c, values d to f, then a token for each pair of them. */
+static void solve_mqar_pairs(const char *text, const char *groups, struct problems *out)
+{
+    int value[3] = { -1, -1, -1 };
+    assert_int_equal(strchr(text, '|') - text, 2);
+    for (int i = 0; i < 2; i++) {
+        const int pair = text[i] - 'g';
+        assert_true(pair >= 0 && pair < 9 && value[pair / 3] < 0);
+        value[pair / 3] = pair % 3;
+    }
+    for (const char *query = text + 3; *query; query += 2) {
+        assert_true(query[0] >= 'a' && query[0] <= 'c');
+        assert_int_equal(query[1], 'd' + value[query[0] - 'a']);
+        assert_int_equal(groups[query + 1 - text], '1');
+    }
+    add_problem(out, text, strlen(text));
+}
+
 /* Calls `check` for each "word=answer"; all symbols of the answer have the group of the word's length. */
 static void solve_words(const char *text, const char *groups, size_t fixed,
                         void (*check)(const char *word, size_t m, const char *answer), struct problems *out)
@@ -290,6 +308,15 @@ static void a_pair_is_a_token(void **state)
     c.hops[0] = '\0';
     assert_int_equal(ddl_data_synthetic(&c, NULL, NULL, NULL, &err), DDL_E_USAGE);
     assert_says(&err, "--cycle: the task mqar has no such option");
+    c.cycle = false;
+    c.symbols = 3;
+    c.pairs = c.queries = 2;
+    assert_ok(ddl_data_synthetic(&c, NULL, NULL, &r, &err), err);
+    assert_int_equal(r.length, 1 + 2 + 1 + 2 * 2);
+    assert_int_equal(solve_split(c.out, DDL_SHARDS_TRAIN, r.length, solve_mqar_pairs, &train), r.counted[0]);
+    c.symbols = 16;
+    assert_int_equal(ddl_data_synthetic(&c, NULL, NULL, NULL, &err), DDL_E_USAGE);
+    assert_says(&err, "--symbols: expected 2 to 15, found 16");
 }
 
 static void a_seed_gives_the_same_files(void **state)
