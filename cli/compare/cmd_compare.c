@@ -147,15 +147,6 @@ static const struct ddl_option options[] = {
     { 0 },
 };
 
-static bool has_points(const struct curve *curve)
-{
-    for (size_t i = 0; i < curve->n; i++) {
-        if (isfinite(curve->y[i]))
-            return true;
-    }
-    return false;
-}
-
 /* Sets the curve of n points; its numbers are malloc'ed. */
 static bool make_curve(const struct ddl_run_point *points, size_t n, const struct compare_options *o,
                        struct curve *curve, double **numbers)
@@ -184,7 +175,6 @@ static int chart(const struct compared *c, const struct compare_options *o)
     struct curve *curves = calloc(n, sizeof *curves);
     double **numbers = calloc(n, sizeof *numbers);
     char title[64];
-    size_t n_drawn = 0;
     bool made = curves && numbers;
     for (size_t i = 0; made && i < n; i++) {
         const struct ddl_compare_group *group = &c->result.groups[by_group ? i : 0];
@@ -193,26 +183,19 @@ static int chart(const struct compared *c, const struct compare_options *o)
         made = by_group ? make_curve(group->curve, group->n_points, o, &curves[i], &numbers[i])
                         : make_curve(c->logs[i].points, c->logs[i].n, o, &curves[i], &numbers[i]);
     }
-    struct curve *drawn = made ? calloc(n, sizeof *drawn) : NULL;
-    made = drawn != NULL;
-    for (size_t i = 0; made && i < n; i++) {
-        if (has_points(&curves[i]))
-            drawn[n_drawn++] = curves[i];
-    }
     snprintf(title, sizeof title, "%s%s", what, by_group ? ", means of groups" : "");
     if (made)
-        draw_chart(axis_names[o->figure.axis], title, drawn, n_drawn, o->width, o->height);
+        draw_chart(axis_names[o->figure.axis], title, curves, n, o->width, o->height);
     else
         fprintf(stderr, "ddl: out of memory for the chart\n");
     for (size_t i = 0; made && i < n; i++) {
-        if (!has_points(&curves[i]))
+        if (!curve_has_points(&curves[i]))
             printf("          -  %s: no %s\n", printable(curves[i].name), what);
     }
     for (size_t i = 0; numbers && i < n; i++)
         free(numbers[i]);
     free(numbers);
     free(curves);
-    free(drawn);
     return made ? EXIT_OK : EXIT_FAILED;
 }
 
@@ -391,6 +374,8 @@ static ddl_status check_with_protocol(const struct compare_options *o, struct dd
                          : o->tests.level != initial.tests.level ? "level"
                          : o->tests.power != initial.tests.power ? "power"
                          : o->correction != initial.correction   ? "correction"
+                         : strcmp(o->which, initial.which) != 0  ? "which"
+                         : o->any                                ? "any"
                                                                  : NULL;
     return option
                ? ddl_error_set(err, DDL_E_USAGE,

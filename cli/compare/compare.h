@@ -70,7 +70,8 @@ const char **compared_tasks(const struct compared *c, size_t *n_tasks);
 ddl_status test_contrasts(struct compared *c, const char *lines, const struct ddl_contrast_options *options,
                           struct ddl_error *err);
 /* Tests the primary contrast of a protocol alone, and the secondary ones together; with a margin and a power
- * of its own unless the options have a margin. Nothing without a protocol. */
+ * of its own unless the options have a margin. Nothing without a protocol; a note only while a run has not
+ * ended, or has ended before its last step. */
 ddl_status test_protocol(struct compared *c, const struct ddl_sweep_protocol *protocol,
                          const struct ddl_contrast_options *options, struct ddl_error *err);
 /* The tables of contrasts, and their part of the JSON object; nothing without contrasts. */

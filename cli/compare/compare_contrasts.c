@@ -48,6 +48,19 @@ ddl_status test_contrasts(struct compared *c, const char *lines, const struct dd
     return add_contrasts(c, c->contrast_text, options, err);
 }
 
+/* The first run in the statistics that ends before the last step of its recipe; c->n if there is none. All
+ * groups are compared at a step that it has, which the protocol has not planned. */
+static size_t find_short_run(const struct compared *c)
+{
+    size_t r = 0;
+    for (; r < c->n; r++) {
+        const struct ddl_run_log *log = &c->logs[r];
+        if (!c->result.repeats[r] && log->recipe && log->points[log->n - 1].step < log->recipe->steps)
+            break;
+    }
+    return r;
+}
+
 ddl_status test_protocol(struct compared *c, const struct ddl_sweep_protocol *protocol,
                          const struct ddl_contrast_options *options, struct ddl_error *err)
 {
@@ -62,10 +75,23 @@ ddl_status test_protocol(struct compared *c, const struct ddl_sweep_protocol *pr
         print_compare_note(NULL, message.text);
         return DDL_OK;
     }
+    const size_t r = find_short_run(c);
+    if (r < c->n) {
+        const struct ddl_run_log *log = &c->logs[r];
+        struct ddl_error message;
+        ddl_error_set(&message, DDL_OK,
+                      "%.400s: the run ends early: expected step %llu, found step %llu: the contrasts of the "
+                      "protocol are tested when all runs are complete; 'ddl sweep --retry' continues it",
+                      c->names[r], (unsigned long long)log->recipe->steps,
+                      (unsigned long long)log->points[log->n - 1].step);
+        print_compare_note(NULL, message.text);
+        return DDL_OK;
+    }
     own.margin = protocol->margin;
     own.power = protocol->power;
     own.level = protocol->level;
     ddl_status status = test_contrasts(c, protocol->primary, &own, err);
+    const bool has_primary = !status;
     c->protocol = protocol;
     c->secondary_text = strdup(protocol->secondary);
     if (!status && !c->secondary_text)
@@ -75,9 +101,9 @@ ddl_status test_protocol(struct compared *c, const struct ddl_sweep_protocol *pr
     if (status != DDL_E_USAGE)
         return status;
     /* a group of which no run was left */
-    c->n_contrasts = 0;
     print_compare_note(NULL, err->text);
-    print_compare_note(NULL, "the contrasts of the protocol are not tested");
+    print_compare_note(NULL, has_primary ? "the secondary contrasts of the protocol are not tested"
+                                         : "the contrasts of the protocol are not tested");
     return DDL_OK;
 }
 

@@ -18,6 +18,15 @@ static void widen(struct range *range, double value)
     range->high = fmax(range->high, value);
 }
 
+bool curve_has_points(const struct curve *curve)
+{
+    for (size_t i = 0; i < curve->n; i++) {
+        if (isfinite(curve->y[i]))
+            return true;
+    }
+    return false;
+}
+
 static size_t cell(const struct range *range, double value, size_t cells)
 {
     double share = range->high > range->low ? (value - range->low) / (range->high - range->low) : 0.5;
@@ -90,7 +99,9 @@ void draw_chart(const char *x_name, const char *y_name, const struct curve *curv
         putchar('-');
     printf("\n          %-10.4g%*s%10.4g  %s\n", xs.low, (int)(width > 22 ? width - 20 : 2), "", xs.high,
            x_name);
-    for (size_t c = 0; c < n; c++)
-        printf("          %c  %s\n", curves[c].mark, printable(curves[c].name));
+    for (size_t c = 0; c < n; c++) {
+        if (curve_has_points(&curves[c]))
+            printf("          %c  %s\n", curves[c].mark, printable(curves[c].name));
+    }
     free(grid);
 }

@@ -2,6 +2,7 @@
 #ifndef DDL_CLI_CHART_H
 #define DDL_CLI_CHART_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 struct curve {
@@ -11,7 +12,10 @@ struct curve {
     const double *x, *y; /* NaN in y: no point */
 };
 
-/* Draws on standard output, `width` x `height` characters inside the axes. */
+bool curve_has_points(const struct curve *curve);
+
+/* Draws on standard output, `width` x `height` characters inside the axes. Curves without points
+ * are not in the legend. */
 void draw_chart(const char *x_name, const char *y_name, const struct curve *curves, size_t n, size_t width,
                 size_t height);
 

@@ -44,7 +44,7 @@ struct ddl_contrast {
  * runs are `logs`, into out (n), as the `options` say. A contrast is 'A + B - C': the mean of A and B minus
  * C. A term is the name of a group, a named model (all groups of it), or a name with `*` for any characters
  * (all groups that match). DDL_E_USAGE, with a message, for a contrast that is not of this form, a term that
- * no group matches, or a group on both sides. */
+ * no group matches or that is the name of several, or a group on both sides. */
 DDL_API ddl_status ddl_contrasts_test(struct ddl_contrast *out, const struct ddl_comparison *comparison,
                                       const struct ddl_run_log *logs, const char *const *group_names,
                                       const char *const *texts, size_t n,

@@ -1,5 +1,6 @@
 #include "ddl/contrast.h"
 
+#include "study/contrast_terms.h"
 #include "study/statistics.h"
 
 #include <math.h>
@@ -13,9 +14,9 @@ static const double USUAL_LEVEL = 0.05;
 struct testing {
     const struct ddl_comparison *comparison;
     const struct ddl_run_log *logs;
-    const char *const *names; /* (n_groups)              */
-    double *weights;          /* (n_groups) of a contrast */
-    double *values;           /* (n_runs)                */
+    struct contrast_groups groups;
+    double *weights; /* (n_groups) of a contrast */
+    double *values;  /* (2 n_runs)              */
     bool val;
 };
 
@@ -42,42 +43,48 @@ static bool matches(const char *pattern, const char *name)
 
 enum match { MATCH_NAME, MATCH_MODEL, MATCH_PATTERN, N_MATCHES };
 
-static bool is_match(const struct testing *t, size_t group, const char *term, enum match how)
+static bool is_match(const struct contrast_groups *groups, size_t g, const char *term, enum match how)
 {
     if (how == MATCH_NAME)
-        return strcmp(t->names[group], term) == 0;
+        return strcmp(groups->names[g], term) == 0;
     if (how == MATCH_PATTERN)
-        return matches(term, t->names[group]);
-    const struct ddl_run_log *log = &t->logs[t->comparison->groups[group].runs[0]];
-    const char *model = log->has_config ? ddl_config_preset_name(&log->config) : NULL;
-    return model && strcmp(model, term) == 0;
+        return matches(term, groups->names[g]);
+    return groups->models[g] && strcmp(groups->models[g], term) == 0;
 }
 
+/* A term of a contrast. */
+struct term {
+    char text[MAX_TERM];
+    int sign;
+};
+
 /* Adds the sign of a term to the weights of its groups. */
-static ddl_status add_term(struct testing *t, const char *text, const char *term, int sign,
-                           struct ddl_error *err)
+static ddl_status add_term(const struct contrast_groups *groups, const char *text, const struct term *term,
+                           double *weights, struct ddl_error *err)
 {
-    const struct ddl_comparison *c = t->comparison;
     size_t n = 0;
     for (int how = 0; how < N_MATCHES && n == 0; how++) {
-        for (size_t g = 0; g < c->n_groups; g++) {
-            if (!is_match(t, g, term, (enum match)how))
+        for (size_t g = 0; g < groups->n; g++) {
+            if (!is_match(groups, g, term->text, (enum match)how))
                 continue;
-            if (t->weights[g] != 0 && (t->weights[g] > 0) != (sign > 0))
-                return ddl_error_set(
-                    err, DDL_E_USAGE,
-                    "--contrast '%.300s': %.300s is on both sides: expected different groups", text,
-                    t->names[g]);
-            t->weights[g] = sign;
+            if (weights[g] != 0 && (weights[g] > 0) != (term->sign > 0))
+                return ddl_error_set(err, DDL_E_USAGE,
+                                     "%s '%.300s': %.300s is on both sides: expected different groups",
+                                     groups->source, text, groups->names[g]);
+            weights[g] = term->sign;
             n++;
         }
+        if (how == MATCH_NAME && n > 1)
+            return ddl_error_set(err, DDL_E_USAGE,
+                                 "%s '%.300s': %.300s: expected the name of one group, found %zu groups; "
+                                 "compare the runs of one folder, or rename the folders of the others",
+                                 groups->source, text, term->text, n);
     }
     if (n == 0)
-        return ddl_error_set(
-            err, DDL_E_USAGE,
-            "--contrast '%.300s': no such group: expected a group, such as %.300s, a model or "
-            "a pattern with *, found '%.300s'",
-            text, t->names[0], term);
+        return ddl_error_set(err, DDL_E_USAGE,
+                             "%s '%.300s': no such group: expected a group, such as %.300s, a model or "
+                             "a pattern with *, found '%.300s'",
+                             groups->source, text, groups->names[0], term->text);
     return DDL_OK;
 }
 
@@ -89,39 +96,39 @@ static const char *next_operator(const char *at)
     return at;
 }
 
-/* Sets the weights: 1/n_left on the left, -1/n_right on the right, 0 for other groups. */
-static ddl_status set_weights(struct testing *t, struct ddl_contrast *out, struct ddl_error *err)
+ddl_status contrast_set_weights(const struct contrast_groups *groups, const char *text, double *weights,
+                                struct ddl_error *err)
 {
-    const char *at = out->text;
-    int sign = 1;
-    for (size_t g = 0; g < t->comparison->n_groups; g++)
-        t->weights[g] = 0;
+    const char *at = text;
+    struct term term = { .sign = 1 };
+    double left = 0, right = 0;
+    for (size_t g = 0; g < groups->n; g++)
+        weights[g] = 0;
     for (;;) {
-        char term[MAX_TERM];
         const char *end = next_operator(at);
         while (*at == ' ')
             at++;
         int length = at < end ? (int)(end - at) : 0;
         while (length > 0 && at[length - 1] == ' ')
             length--;
-        snprintf(term, sizeof term, "%.*s", length, at);
-        ddl_status status = add_term(t, out->text, term, sign, err);
+        snprintf(term.text, sizeof term.text, "%.*s", length, at);
+        ddl_status status = add_term(groups, text, &term, weights, err);
         if (status)
             return status;
         if (!*end)
             break;
-        sign = end[1] == '+' ? 1 : -1;
+        term.sign = end[1] == '+' ? 1 : -1;
         at = end + 3;
     }
-    for (size_t g = 0; g < t->comparison->n_groups; g++) {
-        out->n_left += t->weights[g] > 0;
-        out->n_right += t->weights[g] < 0;
+    for (size_t g = 0; g < groups->n; g++) {
+        left += weights[g] > 0;
+        right += weights[g] < 0;
     }
-    if (out->n_left == 0 || out->n_right == 0)
-        return ddl_error_set(err, DDL_E_USAGE, "--contrast '%.300s': expected 'A - B', found no ' - '",
-                             out->text);
-    for (size_t g = 0; g < t->comparison->n_groups; g++)
-        t->weights[g] /= (double)(t->weights[g] > 0 ? out->n_left : out->n_right);
+    if (!(left > 0) || !(right > 0))
+        return ddl_error_set(err, DDL_E_USAGE, "%s '%.300s': expected 'A - B', found no ' - '",
+                             groups->source, text);
+    for (size_t g = 0; g < groups->n; g++)
+        weights[g] /= weights[g] > 0 ? left : right;
     return DDL_OK;
 }
 
@@ -166,20 +173,24 @@ static double of_seed(const struct testing *t, enum side side, uint64_t seed)
     return sum;
 }
 
-/* The sums of a side for the seeds that all of its groups have. */
+/* The sums of a side, or their differences, for the seeds that all of its groups have. */
 static struct ddl_mean mean_of(struct testing *t, enum side side)
 {
+    double *subtracted = t->values + t->comparison->n_runs;
     size_t first = 0, n = 0;
     while (!is_of(t->weights[first], side))
         first++;
     const struct ddl_compare_group *group = &t->comparison->groups[first];
     for (size_t i = 0; i < group->n; i++) {
         const struct ddl_train_config *recipe = t->logs[group->runs[i]].recipe;
-        double value = recipe ? of_seed(t, side, recipe->seed) : NAN;
-        if (!isnan(value))
-            t->values[n++] = value;
+        const double left = recipe && side != RIGHT ? of_seed(t, LEFT, recipe->seed) : 0;
+        const double right = recipe && side != LEFT ? of_seed(t, RIGHT, recipe->seed) : 0;
+        if (!recipe || isnan(left) || isnan(right))
+            continue;
+        t->values[n] = left;
+        subtracted[n++] = -right;
     }
-    return statistics_mean(t->values, n);
+    return statistics_mean_difference(t->values, subtracted, n);
 }
 
 /* Variance of a contrast of n seeds on each side is sd^2/n, with (n - 1) df_factor degrees of freedom. */
@@ -306,9 +317,13 @@ static ddl_status test_all(struct testing *t, struct ddl_contrast *out, const ch
                                         .seeds = NAN,
                                         .equivalence_seeds = NAN,
                                         .level = options->level > 0 ? options->level : USUAL_LEVEL };
-        ddl_status status = set_weights(t, &out[i], err);
+        ddl_status status = contrast_set_weights(&t->groups, texts[i], t->weights, err);
         if (status)
             return status;
+        for (size_t g = 0; g < t->groups.n; g++) {
+            out[i].n_left += t->weights[g] > 0;
+            out[i].n_right += t->weights[g] < 0;
+        }
         t->val = all_validated(t);
         out[i].loss = t->val ? "val" : "train";
         test(t, &out[i], options, options->holm ? out[i].level / (double)n : out[i].level);
@@ -325,15 +340,23 @@ ddl_status ddl_contrasts_test(struct ddl_contrast *out, const struct ddl_compari
                               const char *const *texts, size_t n, const struct ddl_contrast_options *options,
                               struct ddl_error *err)
 {
-    struct testing t = { comparison,
-                         logs,
-                         group_names,
-                         calloc(comparison->n_groups, sizeof *t.weights),
-                         calloc(comparison->n_runs, sizeof *t.values),
-                         false };
-    ddl_status status = t.weights && t.values
-                            ? test_all(&t, out, texts, n, options, err)
-                            : ddl_error_set(err, DDL_E_MEMORY, "out of memory for the contrasts");
+    const size_t n_groups = comparison->n_groups;
+    struct testing t = { .comparison = comparison,
+                         .logs = logs,
+                         .groups = { "--contrast", calloc(n_groups, sizeof *t.groups.names),
+                                     calloc(n_groups, sizeof *t.groups.models), n_groups },
+                         .weights = calloc(n_groups, sizeof *t.weights),
+                         .values = calloc(2 * comparison->n_runs, sizeof *t.values) };
+    const bool allocated = t.groups.names && t.groups.models && t.weights && t.values;
+    for (size_t g = 0; allocated && g < n_groups; g++) {
+        const struct ddl_run_log *log = &logs[comparison->groups[g].runs[0]];
+        t.groups.names[g] = group_names[g];
+        t.groups.models[g] = log->has_config ? ddl_config_preset_name(&log->config) : NULL;
+    }
+    ddl_status status = allocated ? test_all(&t, out, texts, n, options, err)
+                                  : ddl_error_set(err, DDL_E_MEMORY, "out of memory for the contrasts");
+    free(t.groups.names);
+    free(t.groups.models);
     free(t.weights);
     free(t.values);
     return status;

@@ -73,6 +73,13 @@ double statistics_t_upper(double t, double df)
  * is analytic and vanishes at both ends: the trapezoidal rule converges exponentially. */
 double statistics_t_noncentral(double t, double df, double noncentrality)
 {
+    /* Beyond this Z moves (Z + noncentrality)/s by less than 1/1000 of the deviation of s, and scaling t and
+     * the noncentrality down together the probability by less than 1e-6. It bounds the number of steps. */
+    const double most = 1000 * sqrt(fmax(df, 1));
+    if (fabs(noncentrality) > most) {
+        t *= most / fabs(noncentrality);
+        noncentrality = copysign(most, noncentrality);
+    }
     const double step = fmin(fmin(0.02, 0.2 / (1 + fabs(noncentrality))), 0.3 / sqrt(2 * df));
     const double front = log(2) + df / 2 * log(df / 2) - lgamma(df / 2);
     double sum = 0;
@@ -146,25 +153,34 @@ double statistics_equivalence_seeds(double margin, double df_factor, double leve
     return smallest_n(equivalence_power_of, margin, df_factor, level, power);
 }
 
-struct ddl_mean statistics_mean(const double *values, size_t n)
+struct ddl_mean statistics_mean_difference(const double *a, const double *b, size_t n)
 {
     struct ddl_mean m = { .n = n, .mean = NAN, .sd = NAN, .low = NAN, .high = NAN };
-    double sum = 0, squares = 0;
-    for (size_t i = 0; i < n; i++)
-        sum += values[i];
+    double sum = 0, squares = 0, largest = 0;
+    for (size_t i = 0; i < n; i++) {
+        sum += a[i] - (b ? b[i] : 0);
+        largest = fmax(largest, fmax(fabs(a[i]), b ? fabs(b[i]) : 0));
+    }
     if (n > 0)
         m.mean = sum / (double)n;
-    for (size_t i = 0; i < n; i++)
-        squares += (values[i] - m.mean) * (values[i] - m.mean);
+    for (size_t i = 0; i < n; i++) {
+        const double deviation = a[i] - (b ? b[i] : 0) - m.mean;
+        squares += deviation * deviation;
+    }
     if (n < 2 || isnan(m.mean))
         return m;
     m.sd = sqrt(squares / (double)(n - 1));
-    if (m.sd <= 1e-12 * fabs(m.mean)) /* equal values, but for the rounding of their mean */
+    if (m.sd <= 1e-12 * largest) /* equal values, but for rounding */
         m.sd = 0;
     double margin = statistics_t_critical(0.05, (double)(n - 1)) * m.sd / sqrt((double)n);
     m.low = m.mean - margin;
     m.high = m.mean + margin;
     return m;
+}
+
+struct ddl_mean statistics_mean(const double *values, size_t n)
+{
+    return statistics_mean_difference(values, NULL, n);
 }
 
 double statistics_welch(const struct ddl_mean *a, const struct ddl_mean *b)
@@ -178,14 +194,6 @@ double statistics_welch(const struct ddl_mean *a, const struct ddl_mean *b)
 
 double statistics_paired(const double *a, const double *b, size_t n)
 {
-    double sum = 0, squares = 0;
-    if (n < 2)
-        return NAN;
-    for (size_t i = 0; i < n; i++)
-        sum += a[i] - b[i];
-    double mean = sum / (double)n;
-    for (size_t i = 0; i < n; i++)
-        squares += (a[i] - b[i] - mean) * (a[i] - b[i] - mean);
-    double error = sqrt(squares / (double)(n - 1) / (double)n);
-    return error > 0 ? statistics_t_two_sided(mean / error, (double)(n - 1)) : NAN;
+    const struct ddl_mean m = statistics_mean_difference(a, b, n);
+    return m.sd > 0 ? statistics_t_two_sided(m.mean / (m.sd / sqrt((double)n)), (double)(n - 1)) : NAN;
 }

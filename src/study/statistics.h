@@ -16,7 +16,8 @@ double statistics_t_critical(double p, double df);
 
 /* The probability that T > t. */
 double statistics_t_upper(double t, double df);
-/* The probability that T <= t for T with the noncentral t distribution. */
+/* The probability that T <= t for T with the noncentral t distribution; within 1e-6 if the noncentrality is
+ * above 1000 sqrt(df). */
 double statistics_t_noncentral(double t, double df, double noncentrality);
 /* The noncentrality for which statistics_t_noncentral(t, df, .) = p, for p in (0, 1); NaN for |t| > 1000. */
 double statistics_t_noncentrality(double t, double df, double p);
@@ -31,6 +32,8 @@ double statistics_equivalence_seeds(double margin, double df_factor, double leve
 
 /* Mean, sample standard deviation and 95 % confidence interval of the n values. */
 struct ddl_mean statistics_mean(const double *values, size_t n);
+/* The same of the n differences a - b (b may be NULL: 0). A deviation that is rounding of a and b is 0. */
+struct ddl_mean statistics_mean_difference(const double *a, const double *b, size_t n);
 /* The two-sided p-values of Welch's t-test for two means, and of the t-test of n pairs. NaN with fewer than
  * two values on a side, and if the standard error is 0. */
 double statistics_welch(const struct ddl_mean *a, const struct ddl_mean *b);

@@ -63,8 +63,8 @@ void sweep_write_protocol(struct ddl_json *json, const struct ddl_sweep_protocol
 /* Returns DDL_E_USAGE if the protocol is not the one of sweep.json; for a sweep whose runs have started. */
 ddl_status sweep_check_recorded_protocol(const struct ddl_sweep *sweep,
                                          const struct ddl_sweep_protocol *recorded, struct ddl_error *err);
-/* Returns DDL_E_USAGE if a run of a sweep with a protocol has the seed or the validation data of a candidate
- * of its setting. */
+/* Returns DDL_E_USAGE if a contrast of a sweep's protocol is not of its settings, or if a run has the seed or
+ * the validation data of a candidate of its setting. */
 ddl_status sweep_check_protocol(const struct ddl_sweep *sweep, struct ddl_error *err);
 
 /* ---- sweep_choose.c ---- */

@@ -412,20 +412,22 @@ static int show_check(void *user, uint64_t done, uint64_t total)
     return r->callbacks->check ? r->callbacks->check(r->callbacks->user, done, total) : 0;
 }
 
-/* Data, tokenizers and memory of the first open run of each setting: its others differ in the seed only. */
+/* Data, tokenizers and memory of the first open candidate of each setting, which may have other data, and of
+ * its first other open run: the rest differs in the seed and the chosen value only. */
 static ddl_status check_inputs(struct runner *r, struct ddl_error *err)
 {
     const struct ddl_train_callbacks callbacks = { .user = r, .check = show_check };
     const struct ddl_sweep *sweep = r->sweep;
-    bool *checked = calloc(sweep->n_settings, sizeof *checked);
+    bool *checked = calloc(2 * sweep->n_settings, sizeof *checked); /* runs, candidates */
     ddl_status status = DDL_OK;
     if (!checked)
         return ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory", sweep->path);
     for (size_t i = 0; !status && i < sweep->n_runs; i++) {
         const struct ddl_sweep_run *run = &sweep->runs[i];
-        if (checked[run->setting] || !is_open(r, run))
+        bool *done = &checked[2 * run->setting + run->is_candidate];
+        if (*done || !is_open(r, run))
             continue;
-        checked[run->setting] = true;
+        *done = true;
         status = ddl_train_check_inputs(run->config, &callbacks, err);
         if (status && status != DDL_E_INTERRUPTED)
             (void)ddl_error_prefix(err, status, run->name);

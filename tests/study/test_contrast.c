@@ -125,6 +125,24 @@ static void a_contrast_without_p(void **state)
     near(f.out[0].holm_p, fmax(3 * f.out[2].p, 2 * f.out[0].p));
 }
 
+/* Pooled groups with the losses of the other group: rounding of their mean is no difference. */
+static void equal_losses(void **state)
+{
+    (void)state;
+    struct fixture f;
+    static const char *const text[] = { "m=a + m=b - m=c" };
+    static const double a[N_SEEDS] = { 3.1, 3.2, 3.4 }, b[N_SEEDS] = { 3.3, 3.6, 3.7 };
+    static const double mean[N_SEEDS] = { 3.2, 3.4, 3.55 };
+    const struct ddl_contrast_options options = { .margin = 0.1, .power = 0.8 };
+    assert_ok(contrast(&f, same_seeds, text, 1, options), f.err);
+    f.groups[0].val_losses = (double *)(void *)a;
+    f.groups[1].val_losses = (double *)(void *)b;
+    f.groups[2].val_losses = (double *)(void *)mean;
+    assert_ok(ddl_contrasts_test(f.out, &f.comparison, f.logs, names, text, 1, &options, &f.err), f.err);
+    assert_true(fabs(f.out[0].difference) < 1e-12 && f.out[0].error == 0);
+    assert_true(isnan(f.out[0].p) && isnan(f.out[0].seeds));
+}
+
 static void levels(void **state)
 {
     (void)state;
@@ -210,6 +228,23 @@ static void rejected_contrasts(void **state)
     }
 }
 
+/* A name of several groups, such as of two sweeps, is not pooled; a pattern pools them. */
+static void groups_of_one_name(void **state)
+{
+    (void)state;
+    struct fixture f;
+    static const char *const same[N_GROUPS] = { "m=a", "m=b", "m=a" };
+    static const char *const texts[] = { "m=b - m=a", "m=b - *a" };
+    const struct ddl_contrast_options options = { .power = 0.8 };
+    assert_ok(contrast(&f, same_seeds, three, 1, options), f.err);
+    assert_int_equal(ddl_contrasts_test(f.out, &f.comparison, f.logs, same, &texts[0], 1, &options, &f.err),
+                     DDL_E_USAGE);
+    assert_non_null(strstr(f.err.text, "--contrast 'm=b - m=a': m=a: expected the name of one group, found 2 "
+                                       "groups; compare the runs of one folder"));
+    assert_ok(ddl_contrasts_test(f.out, &f.comparison, f.logs, same, &texts[1], 1, &options, &f.err), f.err);
+    assert_int_equal(f.out[0].n_right, 2);
+}
+
 /* ---- the program ---- */
 
 static char out[OUTPUT];
@@ -276,6 +311,8 @@ static void program_tests_contrasts(void **state)
     program(CONTRASTS "--csv", 0);
     printed(
         "m=c - m=a,val,1,1,true,3,0.03333333333,0.01201850425,2,-0.01837811679,0.08504478346,0.1091291936,");
+    program("--contrast 'm=c - m=a' --detect 1e6", 0); /* an effect of 5e7 */
+    printed("seeds needed: for a difference of 1e+06 with power 0.8\n");
     program("--contrast 'm=* - x'", 2);
     printed("no such group");
     program("--margin 0.1", 2);
@@ -288,11 +325,13 @@ int main(void)
         cmocka_unit_test(paired_tests),
         cmocka_unit_test(without_correction),
         cmocka_unit_test(a_contrast_without_p),
+        cmocka_unit_test(equal_losses),
         cmocka_unit_test(levels),
         cmocka_unit_test(pooled_groups),
         cmocka_unit_test(other_seeds),
         cmocka_unit_test(pooled_groups_with_other_seeds),
         cmocka_unit_test(rejected_contrasts),
+        cmocka_unit_test(groups_of_one_name),
         cmocka_unit_test(program_tests_contrasts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

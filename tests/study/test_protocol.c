@@ -1,19 +1,23 @@
 /* The protocol of a sweep: what is read and rejected, and that ddl sweep and ddl compare print it. */
+#define _POSIX_C_SOURCE 200809L
 #include "support/files.h"
+#include "support/runs.h"
 #include "support/support.h"
 
 #include "base/file.h"
 #include "ddl/sweep.h"
 
+#include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { OUTPUT = 1 << 16 };
 static char out[OUTPUT];
 
 #define BASE "base: {size: micro, vocab_size: 300, train_data: shards, steps: 4, val_data: b}\n"
-#define MODELS "models: [baseline, ddl-1]\n"
+#define MODELS "models: [baseline, ddl-1, scale]\n"
 #define CHOICE "choose: {key: lr, values: [1e-3, 2e-3], seed: 100, set: {val_data: a}}\n"
 #define PROTOCOL                                                                                             \
     "protocol:\n  question: does it help?\n  primary: ddl-1 - baseline\n  secondary: [ddl-1 - scale, scale " \
@@ -49,6 +53,13 @@ static void is_read(void **state)
     assert_string_equal(sweep.runs[0].config->val_data, "a");
     assert_string_equal(sweep.runs[sweep.n_runs - 1].config->val_data, "b");
     ddl_sweep_close(&sweep);
+    /* Terms: a setting, a model, a pattern. */
+    assert_ok(open_sweep(&sweep,
+                         BASE "models: [baseline, {name: a, model: ddl-1}]\ngrid: {beta2: [0.9, 0.95]}\n"
+                              "protocol: {primary: ddl-1 - base*, secondary: [a_beta2=0.9 - baseline]}\n",
+                         &err),
+              err);
+    ddl_sweep_close(&sweep);
     assert_ok(open_sweep(&sweep, BASE MODELS, &err), err);
     assert_false(ddl_sweep_protocol_is_set(&sweep.protocol));
     ddl_sweep_close(&sweep);
@@ -63,13 +74,19 @@ static void mistakes(void **state)
         { BASE MODELS CHOICE PROTOCOL "seeds: [99, 100]\n", "expected seeds that no choice has seen" },
         { BASE MODELS PROTOCOL "seeds: [0]\nchoose: {key: lr, values: [1e-3, 2e-3], seed: 100}\n",
           "are validated on the same data" },
-        { BASE "models: [baseline, {name: ddl-1, val_data: auto}]\n" PROTOCOL
+        { BASE "models: [baseline, scale, {name: ddl-1, val_data: auto}]\n" PROTOCOL
                "seeds: [0]\nchoose: {key: lr, values: [1e-3, 2e-3], seed: 100, set: {val_data: shards}}\n",
           "choose/ddl-1_lr=1e-3 and ddl-1_seed=0 are validated on the same data" },
         { BASE MODELS PROTOCOL
           "seeds: [0]\nchoose: {key: lr, values: [1e-3, 2e-3], seed: 100, set: {val_data: ./x/../b}}\n",
           "are validated on the same data" },
         { BASE MODELS "protocol: {question: why}\n", "protocol: expected primary, found no primary" },
+        { BASE MODELS "protocol: {primary: ddl1 - baseline}\n",
+          "sweep.yaml: protocol: 'ddl1 - baseline': no such group: expected a group, such as baseline" },
+        { BASE MODELS "protocol: {primary: baseline - base*}\n", "'baseline - base*': baseline is on both" },
+        { BASE MODELS "protocol: {primary: ddl-1 - baseline, secondary: [scale - baseline, scale - line]}\n",
+          "protocol: 'scale - line': no such group" },
+        { BASE MODELS "protocol: {primary: ddl-1}\n", "protocol: 'ddl-1': expected 'A - B', found no" },
         { BASE MODELS "protocol: {primary: a - b, margin: -1}\n",
           "margin: expected a positive number in its range, found -1" },
         { BASE MODELS "protocol: {primary: a - b, power: 1.5}\n", "power: expected a positive number" },
@@ -83,6 +100,53 @@ static void mistakes(void **state)
         assert_int_equal(open_sweep(&sweep, cases[i].text, &err), DDL_E_USAGE);
         if (!strstr(err.text, cases[i].says))
             fail_msg("expected %s, found %s", cases[i].says, err.text);
+    }
+}
+
+/* The data of the choice and that of the runs are sets of shards, which must not have a file in common. */
+static void shared_data(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *base, *choose;
+        bool shared;
+    } cases[] = {
+        { "data/report", "data/report/*.bin", true },
+        { "data/report", "data/report/../report/y.bin", true },
+        { "data/select,data/report", "data/report,data/select", true },
+        { "data/select,data/report", "data/report", true },
+        { "data/report", "data/link.bin", true },
+        { "data/report", "data/select", false },
+        { "data/report/x.bin", "data/report/y.bin", false },
+        { "auto", "data/train", true },
+        { "auto", "data/select", false },
+        { "none", "none", false },
+    };
+    static const char *const files[] = { "data/report/x.bin", "data/report/y.bin", "data/select/x.bin",
+                                         "data/train/train_0.bin", "data/train/val_0.bin" };
+    struct ddl_error err;
+    remove_scratch("data");
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char folder[64];
+        snprintf(folder, sizeof folder, "%.*s", (int)(strrchr(files[i], '/') - files[i]), files[i]);
+        assert_ok(ddl_file_make_dir(scratch_path("data"), &err), err);
+        assert_ok(ddl_file_make_dir(scratch_path(folder), &err), err);
+        write_random_shard(scratch_path(files[i]), i, 260, 300);
+    }
+    assert_int_equal(symlink("report/x.bin", scratch_path("data/link.bin")), 0);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[2048];
+        struct ddl_sweep sweep = { 0 };
+        snprintf(
+            text, sizeof text,
+            "relative_to: recipe\nbase: {size: micro, vocab_size: 300, steps: 4, train_data: data/train, "
+            "val_data: '%s'}\nmodels: [baseline, ddl-1]\nseeds: [0, 1]\nchoose: {key: lr, values: [1e-3, "
+            "2e-3], seed: 100, set: {val_data: '%s'}}\nprotocol: {primary: ddl-1 - baseline}\n",
+            cases[i].base, cases[i].choose);
+        const bool refused = open_sweep(&sweep, text, &err) != DDL_OK;
+        if (refused != cases[i].shared || (refused && !strstr(err.text, "are validated on the same data")))
+            fail_msg("%s, %s: %s", cases[i].base, cases[i].choose, refused ? err.text : "accepted");
+        ddl_sweep_close(&sweep);
     }
 }
 
@@ -102,7 +166,8 @@ static void printed(const char *text)
         fail_msg("expected %s, found:\n%s", text, out);
 }
 
-static void write_run(const char *model, int seed, double loss)
+/* A run of 4 steps that has logged `step`. */
+static void write_run_at(const char *model, int seed, int step, double loss)
 {
     char name[64], path[128], recipe[512], metrics[512];
     struct ddl_error err;
@@ -114,11 +179,16 @@ static void write_run(const char *model, int seed, double loss)
     snprintf(path, sizeof path, "%s/recipe.yaml", name);
     write_text(path, recipe);
     snprintf(metrics, sizeof metrics,
-             "{\"step\":4,\"loss\":5,\"val_loss\":%g,\"tokens\":10,\"flops\":10,\"seconds\":1,"
+             "{\"step\":%d,\"loss\":5,\"val_loss\":%g,\"tokens\":10,\"flops\":10,\"seconds\":1,"
              "\"train_seconds\":1,\"tokens_per_s\":10,\"peak_memory\":1}\n",
-             loss);
+             step, loss);
     snprintf(path, sizeof path, "%s/metrics.jsonl", name);
     write_text(path, metrics);
+}
+
+static void write_run(const char *model, int seed, double loss)
+{
+    write_run_at(model, seed, 4, loss);
 }
 
 /* sweep.json as the sweep writes it. */
@@ -181,9 +251,30 @@ static void are_printed(void **state)
     program("compare runs --level 0.01", 2);
     program("compare runs --correction none", 2);
     program("compare runs --power 0.9", 2);
+    program("compare runs --which final", 2);
+    printed("compare: --which: the protocol of the sweep has decided it: expected --contrast as well");
+    program("compare runs --any", 2);
+    printed("compare: --any: the protocol of the sweep has decided it: expected --contrast as well");
+    program("compare runs --any --contrast 'ddl-1 - scale'", 0);
     program("compare runs --contrast 'ddl-1 - scale' --margin 0.1 --level 0.01", 0);
     printed("99 % low");
     printed("98 % low");
+    /* A secondary contrast without its runs leaves the primary one. */
+    for (int seed = 0; seed < 3; seed++) {
+        char name[64];
+        snprintf(name, sizeof name, "runs/scale_seed=%d", seed);
+        remove_scratch(name);
+    }
+    program("compare runs", 0);
+    printed("ddl-1 - baseline                 val       3     0.0333   -0.0184    0.0850   0.1091   0.1091");
+    printed("note: the secondary contrasts of the protocol are not tested");
+    /* A run that failed earlier than at its last step does not move the comparison. */
+    write_run_at("baseline", 0, 3, 3.0);
+    program("compare runs", 0);
+    printed("note: baseline_seed=0: the run ends early: expected step 4, found step 3: the contrasts of the "
+            "protocol are tested when all runs are complete");
+    if (strstr(out, "question:"))
+        fail_msg("a protocol is tested with a run that ends early:\n%s", out);
 }
 
 /* A protocol is written before its runs start. */
@@ -245,31 +336,42 @@ static void changes_are_rejected(void **state)
     printed("protocol: it was added after runs have started");
 }
 
-/* Each term of a contrast of a committed recipe is one of its models. */
+/* Each term of a contrast is one of the sweep's models. */
+static void check_contrasts(const char *path, const struct ddl_sweep *sweep)
+{
+    char text[8192];
+    snprintf(text, sizeof text, "%s\n%s", sweep->protocol.primary, sweep->protocol.secondary);
+    for (const char *at = text; *at;) {
+        size_t n = 0, found = 0;
+        while (at[n] && at[n] != '\n' && strncmp(at + n, " - ", 3) != 0 && strncmp(at + n, " + ", 3) != 0)
+            n++;
+        for (size_t s = 0; s < sweep->n_settings; s++)
+            found += strlen(sweep->settings[s].name) == n && memcmp(sweep->settings[s].name, at, n) == 0;
+        if (found != 1)
+            fail_msg("%s: no model of the name at %s", path, at);
+        at += n + (at[n] == '\n' ? 1 : at[n] ? 3 : 0);
+    }
+}
+
 static void recipes(void **state)
 {
     (void)state;
-    static const char *const paths[] = { "recipes/e0/shakespeare.yaml", "recipes/e1/decomposition.yaml",
-                                         "recipes/e3/depth.yaml", "recipes/paper/small.yaml" };
-    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
+    glob_t found;
+    size_t protocols = 0;
+    assert_int_equal(glob(source_path("recipes/e[0-9]/*.yaml"), 0, NULL, &found), 0);
+    assert_int_equal(glob(source_path("recipes/paper/*.yaml"), GLOB_APPEND, NULL, &found), 0);
+    for (size_t i = 0; i < found.gl_pathc; i++) {
         struct ddl_sweep sweep;
         struct ddl_error err;
-        char text[8192];
-        assert_ok(ddl_sweep_open(&sweep, source_path(paths[i]), &err), err);
-        assert_true(ddl_sweep_protocol_is_set(&sweep.protocol));
-        snprintf(text, sizeof text, "%s\n%s", sweep.protocol.primary, sweep.protocol.secondary);
-        for (const char *at = text; *at;) {
-            size_t n = 0, found = 0;
-            while (at[n] && at[n] != '\n' && strncmp(at + n, " - ", 3) != 0 && strncmp(at + n, " + ", 3) != 0)
-                n++;
-            for (size_t s = 0; s < sweep.n_settings; s++)
-                found += strlen(sweep.settings[s].name) == n && memcmp(sweep.settings[s].name, at, n) == 0;
-            if (found != 1)
-                fail_msg("%s: no model of the name at %s", paths[i], at);
-            at += n + (at[n] == '\n' ? 1 : at[n] ? 3 : 0);
+        assert_ok(ddl_sweep_open(&sweep, found.gl_pathv[i], &err), err);
+        if (ddl_sweep_protocol_is_set(&sweep.protocol)) {
+            protocols++;
+            check_contrasts(found.gl_pathv[i], &sweep);
         }
         ddl_sweep_close(&sweep);
     }
+    assert_true(protocols >= 6);
+    globfree(&found);
 }
 
 int main(void)
@@ -277,7 +379,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(is_read),     cmocka_unit_test(mistakes),
         cmocka_unit_test(are_printed), cmocka_unit_test(changes_are_rejected),
-        cmocka_unit_test(recipes),
+        cmocka_unit_test(recipes),     cmocka_unit_test(shared_data),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

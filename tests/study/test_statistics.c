@@ -101,6 +101,10 @@ static void tests_of_means(void **state)
     assert_true(isnan(statistics_paired(a, b, 1)) && isnan(statistics_paired(a, b, 0)));
     assert_true(isnan(welch(same, 3, same, 3)) && isnan(statistics_paired(one, one, 3)));
     assert_true(welch(same, 3, one, 3) < 0.05);
+    /* Equal differences, but for rounding, also if they are 0. */
+    static const double low[] = { 3.0, 3.2, 3.4 }, high[] = { 3.1, 3.3, 3.5 };
+    static const double sums[] = { 0.1 + 0.2, 3.2, 3.4 }, other[] = { 0.3, 3.2, 3.4 };
+    assert_true(isnan(statistics_paired(low, high, 3)) && isnan(statistics_paired(sums, other, 3)));
 }
 
 /* scipy 1.17: stats.nct.cdf, and its root in the noncentrality by optimize.brentq; the signs and the shift
@@ -116,6 +120,11 @@ static void noncentral_t(void **state)
     near(statistics_t_noncentral(0.5, 7.3, -2), 0.9931201036318194, 1e-12);
     near(statistics_t_noncentral(150, 7, 150), 0.42891223238526166, 1e-9);
     near(statistics_t_noncentral(1.3, 1e5, 0.4), 0.5 * erfc(-0.9 / sqrt(2)), 1e-4);
+    /* A large noncentrality: T <= t if the chi variable is at least noncentrality/t. */
+    near(statistics_t_noncentral(1e6, 2, 1e6), exp(-1), 1e-6);
+    near(statistics_t_noncentral(2e15, 2, 1e15), exp(-0.25), 1e-6);
+    near(statistics_t_noncentral(-1e15, 2, -1e15), 1 - exp(-1), 1e-6);
+    near(statistics_t_noncentral(1e9, 1, 1e9), erfc(1 / sqrt(2)), 1e-6);
     assert_true(isnan(statistics_t_noncentrality(1e9, 2, 0.025)));
     near(statistics_t_noncentrality(2.5, 7, 0.025), 4.7829195092558585, 1e-11);
     near(statistics_t_noncentrality(2.5, 7, 0.975), 0.09677530440379753, 1e-9);
@@ -135,6 +144,10 @@ static void seeds(void **state)
     assert_true(statistics_seeds(3, 1, 0.05, 0.8) == 4);        /* 3.144  */
     assert_true(statistics_seeds(0.1, 1, 0.0125, 0.9) == 1432); /* 1431.399 */
     assert_true(statistics_seeds(20, 1, 0.05, 0.8) == 2);
+    /* Effects for which the integral of the power is scaled: the test has a power of 1. */
+    assert_true(statistics_seeds(2e7, 1, 0.05, 0.8) == 2 && statistics_seeds(1e14, 1, 0.05, 0.8) == 2);
+    assert_true(statistics_seeds(1e300, 1, 1e-9, 0.99) == 2);
+    assert_true(statistics_equivalence_seeds(1e300, 2, 0.05, 0.8) == 2);
     /* Of the exact power, an integral over the deviation, with scipy; the powers here are those of n
      * - 1. */
     assert_true(statistics_equivalence_seeds(1, 1, 0.05, 0.8) == 11);       /* 0.7952 */
