@@ -34,6 +34,7 @@ if(build_cuda)
   set_target_properties(ddl_cuda PROPERTIES NO_SONAME ON)
   ddl_target(ddl_cuda)
   target_link_libraries(ddl_cuda PRIVATE ddl ${CMAKE_DL_LIBS})
+  target_link_options(ddl_cuda PRIVATE -Wl,-z,defs) # an op without a function is an error now, not when it is loaded
   if(DDL_INSTALL)
     install(TARGETS ddl_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/ddl COMPONENT cuda)
   endif()

@@ -276,7 +276,7 @@ const struct ddl_op_sizes *ddl_op_awkward_sizes(size_t i)
           .T = 7,
           .d = 4100,
           .c = 1,
-          .n = 1,
+          .n = 3,
           .H = 1,
           .h = 4,
           .R = 2,

@@ -83,7 +83,9 @@ struct CUmod_st {
 
 struct CUfunc_st {
     std::string name;
-    size_t bytes, shared; /* of the arguments; of dynamic shared memory at most */
+    size_t bytes;  /* of the arguments */
+    size_t shared; /* most dynamic shared memory, bytes: none unless set, as if the kernel's own were the
+                      default's 48 KiB */
 };
 
 static const size_t PAGE = 4096;
@@ -810,7 +812,7 @@ DRIVER CUresult cuModuleGetFunction(CUfunction *function, CUmodule, const char *
         return CUDA_ERROR_NOT_FOUND;
     std::unique_ptr<CUfunc_st> &f = functions[name];
     if (!f)
-        f.reset(new CUfunc_st{ name, bytes, 48 << 10 });
+        f.reset(new CUfunc_st{ name, bytes, 0 });
     *function = f.get();
     return CUDA_SUCCESS;
 }

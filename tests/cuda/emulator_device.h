@@ -245,6 +245,11 @@ inline int __popc(unsigned bits)
     return __builtin_popcount(bits);
 }
 
+inline int __ffs(int bits)
+{
+    return __builtin_ffs(bits);
+}
+
 inline float __uint_as_float(uint32_t bits)
 {
     float x;

@@ -54,7 +54,7 @@ fused() {
     kernels=$1
     shift
     training 1 4 "$@"
-    found=$(sed -n 's/^kernel \([a-z_]*delta[a-z_]*\|[a-z_]*_read\|compress_fwd\|compress_bwd\|project_[fb]wd\|projected_norm_[fb]wd\) \([0-9]*\)$/\1 \2/p' with.report | tr '\n' ' ')
+    found=$(sed -n 's/^kernel \([a-z_]*delta[a-z_]*\|[a-z_]*_read\|hyper_bwd_write\|compress_fwd\|compress_bwd\|project_[fb]wd\|projected_norm_[fb]wd\) \([0-9]*\)$/\1 \2/p' with.report | tr '\n' ' ')
     [ "$found" = "$kernels " ] || { cat with.report; fail "expected $kernels, found $found"; }
 }
 
@@ -109,12 +109,14 @@ seq 200 >text.txt
 # Five steps of two sublayers: the first reading of a state, and the last gradient of one, have no update beside them.
 check fused fused 'compress_bwd 5 compress_fwd 5 delta_fwd_read 10 projected_norm_bwd 10 projected_norm_fwd 5 read_delta_bwd 10' --model ddl-cc-ec
 check fused_bfloat16 fused 'delta_bwd_read 10 delta_fwd_read 10 projected_norm_bwd 10 projected_norm_fwd 5' --model ddl-1 --dtype bf16
-check_full over_tokens fused 'compress_bwd 5 compress_fwd 25 delta_fwd 10 projected_norm_bwd 10 projected_norm_fwd 10 read_delta_bwd 10' --model ddl-tc
+check_full over_tokens fused 'compress_bwd 5 compress_fwd 5 delta_fwd_read 10 projected_norm_bwd 10 projected_norm_fwd 5 read_delta_bwd 10' --model ddl-tc --batch 4 --seq 16
 check_full two_channels fused 'compress_bwd 5 compress_fwd 5 delta_fwd_read 10 project_bwd 10 projected_norm_bwd 10 projected_norm_fwd 5 read_delta_bwd 10' --model ddl-mix-ec --ddl-value-channels 2
 check_full kept fused 'compress_bwd 5 compress_fwd 5 delta_fwd_read 10 projected_norm_bwd 10 projected_norm_fwd 5 read_delta_bwd 10' --model ddl-cc --dtype bf16 --recompute none
 check_full three_channels fused 'compress_bwd 15 compress_fwd 25 delta_bwd 10 delta_fwd 10 projected_norm_bwd 10 projected_norm_fwd 10' --model ddl-cc --ddl-value-channels 3
 check fused_updates fused 'gated_bwd_read 10 gated_fwd_read 10 projected_norm_bwd 10 projected_norm_fwd 5' --model gated
 check_full scale fused 'scale_fwd_read 10' --model scale --dtype bf16
+check_full streams fused 'hyper_bwd_write 5 hyper_fwd_read 10' --model hyper
+check_full kept_streams fused 'hyper_bwd_write 5 hyper_fwd_read 10' --model hyper --dtype bf16 --recompute none
 check_full highway fused 'highway_fwd_read 10' --model highway
 check_full laurel fused 'laurel_fwd_read 10' --model laurel --dtype bf16
 # Two micro-batches of two sequences and one of one, each with its graph: the first writes gradients, the others add.

@@ -50,6 +50,12 @@ bfloat16() {
     [ "$(wc -l <found)" -eq 3 ] && cmp expected found || { paste expected found; fail "the losses differ"; }
 }
 
+# Each rank has the memory of its device: half of it would be too little.
+memory() {
+    export CUDA_SIM_MEMORY=800000000
+    must_train 2 cuda run_memory --steps 1
+}
+
 choice() {
     ! DDL_EXCHANGE=device train 2 cuda:0 run_no --steps 1 || fail "no error"
     [ "$(grep -c '^ddl: DDL_EXCHANGE: device: ranks 0 and 1 (host .*) have the same device$' log)" -eq 1 ] || { cat log; fail "no message"; }
@@ -146,6 +152,7 @@ for ranks in 1 2 4; do
     check "losses_of_$ranks" several_ranks "$ranks"
 done
 check bfloat16 bfloat16
+check memory memory
 check choice choice
 check_full environment environment
 check moved moved

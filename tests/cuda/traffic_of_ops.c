@@ -45,8 +45,9 @@ static const struct budget {
     { "streams_fold_", 1.05, 0.3, "parameters, in another order" },
     { "streams_write_", 1.05, 0.85, "a token has few weights" },
     { "depth_", 2.6, 0.9, "the sources of a row are read again, from the cache" },
-    { "hyper_", 2.4, 0.9, "streams are read for the products, their norms and the result, each by a kernel" },
-    { "mhc_", 4.4, 0.9, "likewise, and eight products at a time" },
+    { "hyper_bwd", 1.15, 0.9, "partial sums of a few rows" },
+    { "mhc_fwd", 1.8, 0.9, "streams are read for the products, and for the result" },
+    { "mhc_bwd", 2.6, 0.9, "likewise, and partial sums of a few rows" },
     { "pool_", 2.1, 0.9, "a state is read for its scores, then for the result" },
     { NULL, 0, 0, NULL },
 };

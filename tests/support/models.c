@@ -270,7 +270,7 @@ static void depth_blocks(struct ddl_config *k)
     k->value_residual = true;
 }
 
-const struct small_variant small_variants[SMALL_VARIANTS] = {
+const struct small_variant small_variants[] = {
     { "baseline", "baseline", NULL },
     { "ddl-1", "ddl-1", NULL },
     { "ddl-tc", "ddl-tc", NULL },
@@ -325,6 +325,8 @@ const struct small_variant small_variants[SMALL_VARIANTS] = {
     { "attnres", "attnres", NULL },
     { "attnres, blocks of three, mixed values", "attnres", depth_blocks },
 };
+_Static_assert(sizeof small_variants / sizeof *small_variants == SMALL_VARIANTS,
+               "SMALL_VARIANTS counts the rows");
 
 const enum ddl_precision test_precisions[TEST_PRECISIONS] = { DDL_PRECISION_F32, DDL_PRECISION_BF16,
                                                               DDL_PRECISION_INT8 };

@@ -11,7 +11,7 @@ struct small_variant {
     void (*change)(struct ddl_config *k); /* NULL: the preset as it is */
 };
 enum { SMALL_VARIANTS = 53, SMALL_B = 2, SMALL_T = 9 };
-extern const struct small_variant small_variants[SMALL_VARIANTS];
+extern const struct small_variant small_variants[]; /* (SMALL_VARIANTS) */
 
 /* Precisions that every backend has. */
 enum { TEST_PRECISIONS = 3 };

@@ -146,15 +146,20 @@ void cuda_rope_fwd(void *ctx, const struct rope_args *a)
 void cuda_rope_bwd(void *ctx, const struct rope_grad_args *a)
 {
     struct cuda_device *d = ctx;
-    size_t units = a->B * a->T * a->H, blocks = cuda_blocks(d, units, WARPS);
-    size_t most = cuda_blocks_of_sums(d, SIZE_MAX) / WARPS; /* each warp has partial sums */
+    const size_t units = a->B * a->T * a->H, row = a->h * sizeof *a->dw; /* of partial sums, of a warp */
+    const struct cuda_rope_grad arguments = { *a, d->scratch };
     if (units == 0)
         return;
-    if (a->w)
-        blocks = blocks < most ? blocks : most;
-    cuda_launch(d, CUDA_rope_bwd, blocks, 0, &(struct cuda_rope_grad){ *a, d->scratch });
-    if (a->w)
-        cuda_add_columns(d, blocks * WARPS, a->h, a->dw);
+    if (!a->w) {
+        cuda_launch(d, CUDA_rope_bwd, cuda_blocks(d, units, WARPS), 0, &arguments);
+        return;
+    }
+    size_t warps = WARPS;
+    while (warps > 1 && warps * row > CUDA_STATE_SHARED)
+        warps /= 2;
+    const size_t blocks = cuda_blocks_of_sums(d, cuda_parts(units, warps));
+    cuda_launch_threads(d, CUDA_rope_bwd, blocks, 32 * warps, warps * row, &arguments);
+    cuda_add_columns(d, blocks, a->h, a->dw);
 }
 
 void cuda_mix_values_fwd(void *ctx, const struct mix_values_args *a)

@@ -40,8 +40,7 @@ struct cuda_device {
     CUmodule modules[CUDA_FILE_COUNT];
     CUfunction functions[CUDA_KERNEL_COUNT];
     size_t argument_bytes[CUDA_KERNEL_COUNT];
-    size_t shared[CUDA_KERNEL_COUNT]; /* dynamic shared memory that the kernel was allowed, past
-                                         CUDA_SHARED_BYTES */
+    size_t shared[CUDA_KERNEL_COUNT]; /* dynamic shared memory that the kernel was allowed */
     CUevent events[CUDA_EVENTS];      /* event e is in events[e % CUDA_EVENTS] */
     ddl_event recorded;               /* the newest event */
     size_t memory, free_memory;       /* bytes of the device; free when it was opened */

@@ -48,13 +48,20 @@ const char *cuda_driver_error(const struct cuda_driver *d, CUresult result, char
     return text;
 }
 
+static ddl_status no_device(struct ddl_error *err)
+{
+    return ddl_error_set(
+        err, DDL_E_UNSUPPORTED,
+        "backend cuda: there is no NVIDIA GPU, or none is visible (CUDA_VISIBLE_DEVICES, permissions)");
+}
+
 static ddl_status initialize(struct ddl_error *err)
 {
     char text[128];
     int version = 0;
     CUresult result = driver.init(0);
     if (result == CUDA_ERROR_NO_DEVICE)
-        return ddl_error_set(err, DDL_E_UNSUPPORTED, "backend cuda: there is no NVIDIA GPU");
+        return no_device(err);
     if (result)
         return ddl_error_set(err, DDL_E_UNSUPPORTED, "backend cuda: the driver cannot be initialized: %s",
                              cuda_driver_error(&driver, result, text, sizeof text));
@@ -68,10 +75,7 @@ static ddl_status initialize(struct ddl_error *err)
     if (result)
         return ddl_error_set(err, DDL_E_UNSUPPORTED, "backend cuda: the driver fails: %s",
                              cuda_driver_error(&driver, result, text, sizeof text));
-    if (device_count == 0)
-        return ddl_error_set(err, DDL_E_UNSUPPORTED,
-                             "backend cuda: no GPU is visible (CUDA_VISIBLE_DEVICES, permissions)");
-    return DDL_OK;
+    return device_count == 0 ? no_device(err) : DDL_OK;
 }
 
 ddl_status cuda_driver_load(const struct cuda_driver **out, int *devices, struct ddl_error *err)

@@ -6,6 +6,11 @@
  *   backward  [compress_bwd and what adds up its sums,] delta_bwd, [fold_fwd, compress_fwd,] rmsnorm_fwd
  *
  * scale_fwd, gated_fwd, highway_fwd and laurel_fwd are fused like delta_fwd, and gated_bwd like delta_bwd.
+ * The streams of hyper-connections likewise:
+ *
+ *   forward   [streams_write_fwd, streams_fold_fwd,] hyper_fwd, rmsnorm_fwd
+ *   backward  hyper_bwd and what adds up its sums, streams_write_bwd[, rmsnorm_fwd]
+ *
  * Where another op is between an update and the norm, the norm and what projects its rows are one kernel:
  *
  *   forward   rmsnorm_fwd, project_fwd[, project_fwd]
@@ -16,7 +21,8 @@
  *   backward  [project_bwd,] rmsnorm_bwd[, project_bwd]
  *
  * fold_fwd, which reads parameters alone, comes before the kernel; sums over rows are added up after it.
- * compress_fwd over tokens reads other tokens' states, and remains an op of its own. */
+ * compress_fwd over tokens reads the states of earlier tokens too: blocks have consecutive rows, and those
+ * that read a state of another block are read by a kernel of their own (first_readings). */
 #include "backend/cuda/fuse.h"
 
 const void *cuda_take(struct cuda_cursor *c, enum cuda_kernel kernel)
@@ -47,9 +53,9 @@ bool cuda_take_norm(struct cuda_cursor *c, struct cuda_projected_norm *out)
 
 size_t cuda_fuse(struct cuda_device *device, const struct cuda_command *const *commands, size_t n)
 {
-    static size_t (*const patterns[])(struct cuda_device *,
-                                      struct cuda_cursor) = { cuda_fuse_delta, cuda_fuse_update,
-                                                              cuda_fuse_norm, cuda_fuse_norm_grad };
+    static size_t (*const patterns[])(struct cuda_device *, struct cuda_cursor) = {
+        cuda_fuse_delta, cuda_fuse_streams, cuda_fuse_update, cuda_fuse_norm, cuda_fuse_norm_grad
+    };
     size_t taken = 0;
     for (size_t i = 0; taken == 0 && i < sizeof patterns / sizeof *patterns; i++)
         taken = patterns[i](device, (struct cuda_cursor){ commands, n, 0 });

@@ -25,6 +25,7 @@ bool cuda_take_norm(struct cuda_cursor *c, struct cuda_projected_norm *out);
 
 /* Each records a kernel that replaces the commands from the first on, and returns how many; 0: none. */
 size_t cuda_fuse_delta(struct cuda_device *device, struct cuda_cursor c);
+size_t cuda_fuse_streams(struct cuda_device *device, struct cuda_cursor c);
 size_t cuda_fuse_update(struct cuda_device *device, struct cuda_cursor c);
 size_t cuda_fuse_norm(struct cuda_device *device, struct cuda_cursor c);
 size_t cuda_fuse_norm_grad(struct cuda_device *device, struct cuda_cursor c);

@@ -14,52 +14,78 @@ static bool can_fold_before(const struct fold_args *weights, const struct state 
     return weights->e != s->e || (weights->w == s->folded->w && weights->r == s->folded->r);
 }
 
-/* Commands that read the state: [fold_fwd, compress_fwd,] and those of cuda_take_norm; *fold is the first of
- * them or NULL. False, and *c is as before, if there are others. */
-static bool take_reading(struct cuda_cursor *c, const struct state *s, struct cuda_reading *read,
-                         const struct cuda_command **fold)
+/* What reads the state, and the commands that it replaces. */
+struct reading {
+    struct cuda_reading arguments;
+    const struct cuda_command *fold; /* fold_fwd, or NULL */
+    struct compress_args compress;   /* with several taps, else zero */
+};
+
+/* Takes [fold_fwd, compress_fwd,] and those of cuda_take_norm. False, and *c is as before, if there are
+ * others. */
+static bool take_reading(struct cuda_cursor *c, const struct state *s, struct reading *read)
 {
     struct cuda_cursor at = *c;
     const struct cuda_command *first = at.at < at.n ? at.commands[at.at] : NULL;
     const float *x_in = s->X;
-    *fold = NULL;
+    *read = (struct reading){ 0 };
     if (s->c > 1) {
         const struct fold_args *weights = cuda_take(&at, CUDA_fold_fwd);
         const struct compress_args *a = weights ? cuda_take(&at, CUDA_compress_fwd) : NULL;
-        if (!a || a->X != s->X || a->taps != 1 || a->e != weights->e || !can_fold_before(weights, s))
+        if (!a || a->X != s->X || a->ragged.B || a->B * a->T != s->N || a->e != weights->e ||
+            !can_fold_before(weights, s))
             return false;
-        read->e = a->e;
-        read->x_in = a->x_in;
+        read->arguments.T = a->T;
+        read->arguments.taps = a->taps;
+        read->arguments.e = a->e;
+        read->arguments.x_in = a->x_in;
+        if (a->taps > 1)
+            read->compress = *a;
         x_in = a->x_in;
     }
-    const struct rmsnorm_args *norm = &read->then.norm;
-    if (!cuda_take_norm(&at, &read->then) || norm->x != x_in || norm->y == x_in || norm->N != s->N ||
-        norm->d != s->d)
+    struct cuda_projected_norm *then = &read->arguments.then;
+    if (!cuda_take_norm(&at, then) || then->norm.x != x_in || then->norm.y == x_in || then->norm.N != s->N ||
+        then->norm.d != s->d)
         return false;
-    *fold = s->c > 1 ? first : NULL;
+    read->fold = s->c > 1 ? first : NULL;
     *c = at;
     return true;
 }
 
-/* The launch of a fused kernel that adds up the gradients of so many weights; `held` is false if it cannot
- * have the state. */
-static struct cuda_state_launch launch_of(size_t d, size_t c, size_t weights)
+/* The launch of a fused kernel with that reading that adds up the gradients of so many weights; `held` is
+ * false if it cannot have the state. */
+static struct cuda_state_launch launch_of(size_t d, size_t c, const struct reading *read, size_t weights)
 {
     struct cuda_state_launch s = cuda_state_launch(d, c);
+    const size_t row = cuda_row_bytes(d), taps = read->compress.taps;
     s.held = s.held && s.staged && (c == 1 || c == 2 || c == 4);
-    /* aligned, a row and the sums of its warps */
-    s.shared = (s.shared + 15) / 16 * 16 + cuda_row_bytes(d) + (s.threads / 32 + weights) * sizeof(float);
+    /* aligned, a row, the sums of its warps, and a row for each tap */
+    s.shared = (s.shared + 15) / 16 * 16 + row + (s.threads / 32 + weights) * sizeof(float) + taps * row;
     s.held = s.held && s.shared <= CUDA_STATE_SHARED;
     return s;
 }
 
-/* Records the kernel, after what folds the weights that it reads a state with. */
-static void record(struct cuda_device *device, const struct cuda_command *fold, enum cuda_kernel kernel,
+/* Blocks of a kernel that reads N rows afterwards. */
+static size_t blocks_of(const struct cuda_device *device, size_t N, const struct reading *read)
+{
+    const size_t resident = CUDA_STATE_BLOCKS * (size_t)device->multiprocessors;
+    return !read->compress.taps ? cuda_blocks(device, N, 1) : N < resident ? N : resident;
+}
+
+/* Records the kernel, after what folds the weights that it reads a state with, and before what reads the
+ * first rows of its blocks. */
+static void record(struct cuda_device *device, const struct reading *read, enum cuda_kernel kernel,
                    size_t blocks, struct cuda_state_launch launch, const void *arguments)
 {
-    if (fold)
-        cuda_repeat_command(device, fold);
+    if (read->fold)
+        cuda_repeat_command(device, read->fold);
     cuda_launch_threads(device, kernel, blocks, launch.threads, launch.shared, arguments);
+    if (!read->compress.taps)
+        return;
+    struct cuda_first_readings first = { read->compress, read->arguments.then, blocks };
+    CUDA_CLEAR_PADDING(&first);
+    cuda_launch(device, CUDA_first_readings, blocks * (first.op.taps - 1), cuda_row_bytes(first.op.d),
+                &first);
 }
 
 /* ---- patterns ---- */
@@ -67,17 +93,19 @@ static void record(struct cuda_device *device, const struct cuda_command *fold, 
 static size_t fuse_forward(struct cuda_device *device, struct cuda_cursor c)
 {
     const struct cuda_delta *delta = cuda_take(&c, CUDA_delta_fwd);
-    const struct cuda_command *fold;
+    struct reading read;
     if (!delta)
         return 0;
-    struct cuda_delta_read fused = { .op = delta->op };
-    const struct ddl_delta_args *op = &fused.op;
-    const struct cuda_state_launch launch = launch_of(op->d, op->c, 0);
+    const struct ddl_delta_args *op = &delta->op;
     const struct state after = { op->N, op->d, op->c, op->X_out, NULL, NULL };
-    if (!launch.held || !take_reading(&c, &after, &fused.read, &fold))
+    if (!take_reading(&c, &after, &read))
         return 0;
+    const struct cuda_state_launch launch = launch_of(op->d, op->c, &read, 0);
+    if (!launch.held)
+        return 0;
+    struct cuda_delta_read fused = { *op, read.arguments };
     CUDA_CLEAR_PADDING(&fused);
-    record(device, fold, CUDA_delta_fwd_read, cuda_blocks(device, op->N, 1), launch, &fused);
+    record(device, &read, CUDA_delta_fwd_read, blocks_of(device, op->N, &read), launch, &fused);
     return c.at;
 }
 
@@ -85,17 +113,19 @@ static size_t fuse_forward(struct cuda_device *device, struct cuda_cursor c)
 static size_t fuse_backward(struct cuda_device *device, struct cuda_cursor c)
 {
     const struct cuda_delta_grad *delta = cuda_take(&c, CUDA_delta_bwd);
-    const struct cuda_command *fold;
+    struct reading read;
     if (!delta || !delta->op.X_next)
         return 0;
-    struct cuda_delta_grad_read fused = { .op = delta->op };
-    const struct ddl_delta_grad_args *op = &fused.op;
-    const struct cuda_state_launch launch = launch_of(op->d, op->c, 0);
+    const struct ddl_delta_grad_args *op = &delta->op;
     const struct state before = { op->N, op->d, op->c, op->X_next, NULL, NULL };
-    if (!launch.held || !take_reading(&c, &before, &fused.read, &fold))
+    if (!take_reading(&c, &before, &read))
         return 0;
+    const struct cuda_state_launch launch = launch_of(op->d, op->c, &read, 0);
+    if (!launch.held)
+        return 0;
+    struct cuda_delta_grad_read fused = { *op, read.arguments };
     CUDA_CLEAR_PADDING(&fused);
-    record(device, fold, CUDA_delta_bwd_read, cuda_blocks(device, op->N, 1), launch, &fused);
+    record(device, &read, CUDA_delta_bwd_read, blocks_of(device, op->N, &read), launch, &fused);
     return c.at;
 }
 
@@ -122,11 +152,11 @@ static const struct fold_grad_args *take_sums(struct cuda_cursor *c)
 static size_t fuse_between(struct cuda_device *device, struct cuda_cursor c)
 {
     const struct cuda_compress_grad *compress = cuda_take(&c, CUDA_compress_bwd);
-    const struct cuda_command *fold;
     if (!compress)
         return 0;
     const struct compress_grad_args *after = &compress->op;
     const size_t rows = cuda_launched_blocks(c.commands[0]) / cuda_compress_across(after->d * after->c);
+    const size_t weights = after->taps * after->d * after->c;
     const size_t sums = c.at; /* the commands that add them up, up to delta_bwd */
     const struct fold_grad_args *folded = take_sums(&c);
     const size_t sums_end = c.at;
@@ -140,14 +170,25 @@ static size_t fuse_between(struct cuda_device *device, struct cuda_cursor c)
                                           .dx_in = after->dx_in,
                                           .partial = compress->partial };
     const struct ddl_delta_grad_args *op = &fused.op;
-    const struct cuda_state_launch launch = launch_of(op->d, op->c, after->taps * op->d * op->c);
     const struct state before = { op->N, op->d, op->c, op->X_next, after->e, folded };
-    if (!launch.held || !op->X_next || op->X_next != after->X || op->G != after->dX || op->dX != op->G ||
+    if (!op->X_next || op->X_next != after->X || op->G != after->dX || op->dX != op->G ||
         op->N != after->B * after->T)
         return 0;
-    fused.reads_again = take_reading(&c, &before, &fused.read, &fold);
+    const struct cuda_cursor before_reading = c;
+    struct reading read;
+    fused.reads_again = take_reading(&c, &before, &read);
+    if (fused.reads_again && !launch_of(op->d, op->c, &read, weights).held) {
+        fused.reads_again = false;
+        c = before_reading;
+    }
+    if (!fused.reads_again)
+        read = (struct reading){ 0 };
+    fused.read = read.arguments;
+    const struct cuda_state_launch launch = launch_of(op->d, op->c, &read, weights);
+    if (!launch.held)
+        return 0;
     CUDA_CLEAR_PADDING(&fused);
-    record(device, fold, CUDA_read_delta_bwd, rows, launch, &fused);
+    record(device, &read, CUDA_read_delta_bwd, rows, launch, &fused);
     for (size_t i = sums; i < sums_end; i++)
         cuda_repeat_command(device, c.commands[i]);
     return c.at;

@@ -58,7 +58,8 @@ struct launch {
 static void launch(struct cuda_device *d, const struct launch *l, const void *arguments)
 {
     void *parameters[] = { (void *)(uintptr_t)arguments }; /* read during the call alone */
-    if (l->shared > CUDA_SHARED_BYTES && l->shared > d->shared[l->kernel]) {
+    /* By default a kernel may have CUDA_SHARED_BYTES less its static shared memory. */
+    if (l->shared > d->shared[l->kernel]) {
         cuda_note(d,
                   cuda_enter(d)->function_set(d->functions[l->kernel],
                                               CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,

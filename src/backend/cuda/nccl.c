@@ -1,6 +1,9 @@
+#define _POSIX_C_SOURCE 200809L /* setenv */
 #include "backend/cuda/nccl.h"
 
 #include "backend/cuda/library.h"
+
+#include <stdlib.h>
 
 ddl_status cuda_nccl_load(const struct cuda_nccl **out, struct ddl_error *err)
 {
@@ -17,6 +20,9 @@ ddl_status cuda_nccl_load(const struct cuda_nccl **out, struct ddl_error *err)
     *out = &nccl;
     if (is_loaded)
         return DDL_OK;
+    /* Ranks are connected by ncclCommInitRank. By default the first collective does that, and blocks its
+     * caller. */
+    (void)setenv("NCCL_RUNTIME_CONNECT", "0", 0);
     ddl_status status = cuda_library_load(&nccl, &library, err);
     is_loaded = !status;
     return status;

@@ -40,7 +40,8 @@ void cuda_rmsnorm_fwd(void *ctx, const struct rmsnorm_args *a)
 
 static void add_columns(struct cuda_device *device, const struct cuda_columns *columns)
 {
-    cuda_launch(device, CUDA_add_columns, cuda_blocks(device, columns->width, THREADS), 0, columns);
+    cuda_launch(device, CUDA_add_columns, cuda_blocks(device, columns->width, CUDA_SUMMED_COLUMNS), 0,
+                columns);
 }
 
 void cuda_add_part(struct cuda_device *device, size_t blocks, size_t stride, size_t first, size_t width,

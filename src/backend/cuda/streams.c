@@ -39,13 +39,6 @@ void cuda_depth_bwd(void *ctx, const struct depth_grad_args *a)
     cuda_add_columns(d, blocks, width, a->dq);
 }
 
-/* t and rstd, without the factor rstd in t. */
-static void products(struct cuda_device *d, struct cuda_streams_products a)
-{
-    CUDA_CLEAR_PADDING(&a);
-    cuda_launch(d, CUDA_streams_products, cuda_blocks(d, a.rows, CUDA_PRODUCT_ROWS), 0, &a);
-}
-
 /* dx += dz W and dW = dz^T x, with dz for dy, of N rows of d numbers with c outputs each. The sums of dz,
  * which would be the gradient of a bias, go nowhere. */
 static void products_bwd(struct cuda_device *d, const struct project_grad_args *a)
@@ -55,47 +48,56 @@ static void products_bwd(struct cuda_device *d, const struct project_grad_args *
     struct cuda_project_grad arguments = { *a, d->scratch };
     CUDA_CLEAR_PADDING(&arguments);
     cuda_zero(d, a->dW, count * sizeof *a->dW);
-    cuda_launch(d, CUDA_project_bwd, blocks * across, 0, &arguments);
+    cuda_launch(d, CUDA_project_many_bwd, blocks * across, 0, &arguments);
     cuda_add_part(d, blocks, count + a->c, 0, count, a->dW);
+}
+
+/* Bytes of so many rows in shared memory; 0: they have no place. */
+static size_t held_bytes(size_t rows, size_t d)
+{
+    return d <= CUDA_STATE_SHARED / sizeof(float) / rows ? rows * d * sizeof(float) : 0;
 }
 
 void cuda_hyper_fwd(void *ctx, const struct hyper_args *a)
 {
     struct cuda_device *d = ctx;
-    if (a->N == 0)
-        return;
-    if (a->Wf)
-        products(d, (struct cuda_streams_products){ a->N * a->n, a->n + 2, a->d, a->eps, a->X, a->Wf, a->t,
-                                                    a->rstd });
-    cuda_launch(d, CUDA_hyper_fwd, cuda_blocks(d, a->N, 1), 0, a);
+    size_t shared = held_bytes(a->n, a->d);
+    struct cuda_hyper arguments = { *a, shared > 0 };
+    CUDA_CLEAR_PADDING(&arguments);
+    cuda_launch(d, CUDA_hyper_fwd, cuda_blocks(d, a->N, 1), shared, &arguments);
 }
 
 void cuda_hyper_bwd(void *ctx, const struct hyper_grad_args *a)
 {
     struct cuda_device *d = ctx;
-    size_t n = a->n, out = n + 2, width = n * out + 2;
-    if (a->N == 0) {
-        if (a->Wf)
-            cuda_zero(d, a->dWf, out * a->d * sizeof *a->dWf);
+    size_t n = a->n, out = n + 2, few = n * out + 2, products = a->Wf ? out : 0;
+    if (a->Wf)
+        cuda_zero(d, a->dWf, out * a->d * sizeof *a->dWf);
+    if (a->N == 0)
         return;
-    }
+    size_t shared = held_bytes(n + products, a->d), width = few + (shared ? products * a->d : 0);
     size_t blocks = cuda_row_blocks(d, a->N, 1, width);
-    cuda_launch(d, CUDA_hyper_bwd, blocks, 0, &(struct cuda_hyper_grad){ *a, d->scratch });
+    struct cuda_hyper_grad arguments = { *a, shared > 0, d->scratch };
+    CUDA_CLEAR_PADDING(&arguments);
+    cuda_launch(d, CUDA_hyper_bwd, blocks, shared, &arguments);
     cuda_add_part(d, blocks, width, 0, n * (n + 1), a->dalpha);
     cuda_add_part(d, blocks, width, n * (n + 1), n, a->dbeta);
     if (!a->Wf)
         return;
     cuda_add_part(d, blocks, width, n * out, 1, a->da);
     cuda_add_part(d, blocks, width, n * out + 1, 1, a->de);
-    products_bwd(d, &(struct project_grad_args){ .N = a->N * n,
-                                                 .d = a->d,
-                                                 .c = out,
-                                                 .x = a->X,
-                                                 .W = a->Wf,
-                                                 .y = a->dz,
-                                                 .dy = a->dz,
-                                                 .dx = a->dX,
-                                                 .dW = a->dWf });
+    if (shared)
+        cuda_add_part(d, blocks, width, few, out * a->d, a->dWf);
+    else
+        products_bwd(d, &(struct project_grad_args){ .N = a->N * n,
+                                                     .d = a->d,
+                                                     .c = out,
+                                                     .x = a->X,
+                                                     .W = a->Wf,
+                                                     .y = a->dz,
+                                                     .dy = a->dz,
+                                                     .dx = a->dX,
+                                                     .dW = a->dWf });
 }
 
 void cuda_mhc_fwd(void *ctx, const struct mhc_args *a)
@@ -103,8 +105,11 @@ void cuda_mhc_fwd(void *ctx, const struct mhc_args *a)
     struct cuda_device *d = ctx;
     if (a->N == 0)
         return;
-    products(d, (struct cuda_streams_products){ a->N, a->n * (a->n + 2), a->n * a->d, a->eps, a->X, a->Wf,
-                                                a->t, a->rstd });
+    struct cuda_streams_products products = {
+        a->N, a->n * (a->n + 2), a->n * a->d, a->eps, a->X, a->Wf, a->t, a->rstd
+    };
+    CUDA_CLEAR_PADDING(&products);
+    cuda_launch(d, CUDA_streams_products, cuda_blocks(d, a->N, CUDA_PRODUCT_ROWS), 0, &products);
     cuda_launch(d, CUDA_mhc_fwd, cuda_blocks(d, a->N, 1), 0, a);
 }
 

@@ -6,19 +6,19 @@
 
 #include <string.h>
 
-INLINE vec exp_lanes(vec x)
+/* Of the elements of z: then those of M remain e^-60 / n or more. */
+static const float MOST_SPREAD = 30;
+
+typedef double vec_double __attribute__((vector_size(8 * V)));
+
+INLINE vec sigmoid_lanes(vec x)
 {
     float lanes[V];
     store(lanes, x);
 #pragma omp simd
     for (size_t l = 0; l < V; l++)
-        lanes[l] = vexp(lanes[l]);
+        lanes[l] = vsigmoid(lanes[l]);
     return load(lanes);
-}
-
-INLINE vec sigmoid_lanes(vec x)
-{
-    return 1 / (1 + exp_lanes(-x));
 }
 
 INLINE vec larger_lanes(vec a, vec b)
@@ -27,71 +27,64 @@ INLINE vec larger_lanes(vec a, vec b)
     return (vec)(((vec_mask)a & above) | ((vec_mask)b & ~above));
 }
 
-/* M = exp(z) with each column divided by its largest element, which the first step cancels. */
-INLINE void exp_columns(vec *M, const size_t n)
+#define LANES vec
+#define NUMBER float
+#define EXP vexp
+#define NAME(x) x
+#include "backend/cpu/kernels/sinkhorn.h"
+#define LANES vec_double
+#define NUMBER double
+#define EXP vexp_wide
+#define NAME(x) x##_wide
+#include "backend/cpu/kernels/sinkhorn.h"
+
+/* The tokens for which a row of exp(z), with its columns divided by their largest elements, may be too small
+ * for float32. Returns whether there are any. */
+INLINE bool find_wide(const vec *z, vec_mask *wide, const size_t n)
 {
-    for (size_t j = 0; j < n; j++) {
-        vec top = M[j];
-        for (size_t k = 1; k < n; k++)
-            top = larger_lanes(M[k * n + j], top);
-        for (size_t k = 0; k < n; k++)
-            M[k * n + j] = exp_lanes(M[k * n + j] - top);
+    vec top = z[0], bottom = -z[0];
+    for (size_t i = 1; i < n * n; i++) {
+        top = larger_lanes(z[i], top);
+        bottom = larger_lanes(-z[i], bottom);
     }
+    const vec_mask none = { 0 };
+    *wide = (vec_mask)(top + bottom > MOST_SPREAD);
+    return memcmp(wide, &none, sizeof none) != 0;
 }
 
-/* Divides the n vectors from M on, `step` apart, by their sum, which is returned. */
-INLINE vec divide_by_sum(vec *M, size_t step, const size_t n)
+/* y = x where the mask is set. */
+INLINE void replace(vec *y, const vec *x, const vec_mask *where, const size_t n)
 {
-    vec sum = M[0];
-    for (size_t i = 1; i < n; i++)
-        sum += M[i * step];
-    vec factor = 1 / sum;
-    for (size_t i = 0; i < n; i++)
-        M[i * step] *= factor;
-    return sum;
-}
-
-/* Columns, then rows, divided by their sums, `iterations` times. sums: (iterations, 2 n), or NULL. */
-INLINE void sinkhorn(vec *M, size_t iterations, vec *sums, const size_t n)
-{
-    exp_columns(M, n);
-    for (size_t s = 0; s < iterations; s++) {
-        for (size_t j = 0; j < n; j++) {
-            vec sum = divide_by_sum(M + j, n, n);
-            if (sums)
-                sums[2 * n * s + j] = sum;
-        }
-        for (size_t k = 0; k < n; k++) {
-            vec sum = divide_by_sum(M + k * n, 1, n);
-            if (sums)
-                sums[2 * n * s + n + k] = sum;
-        }
-    }
-}
-
-/* M = P / s with s the sum of P: dP_i = (dM_i - sum_j dM_j M_j) / s; M becomes P. */
-INLINE void divide_by_sum_bwd(vec *M, vec *dM, size_t step, vec sum, const size_t n)
-{
-    vec along = dM[0] * M[0], factor = 1 / sum;
-    for (size_t i = 1; i < n; i++)
-        along += dM[i * step] * M[i * step];
-    for (size_t i = 0; i < n; i++) {
-        dM[i * step] = (dM[i * step] - along) * factor;
-        M[i * step] *= sum;
-    }
-}
-
-/* dM, the gradient of M -> that of z. */
-INLINE void sinkhorn_bwd(vec *M, vec *dM, size_t iterations, const vec *sums, const size_t n)
-{
-    for (size_t s = iterations; s-- > 0;) {
-        for (size_t k = 0; k < n; k++)
-            divide_by_sum_bwd(M + k * n, dM + k * n, 1, sums[2 * n * s + n + k], n);
-        for (size_t j = 0; j < n; j++)
-            divide_by_sum_bwd(M + j, dM + j, n, sums[2 * n * s + j], n);
-    }
     for (size_t i = 0; i < n * n; i++)
-        dM[i] *= M[i];
+        y[i] = (vec)(((vec_mask)x[i] & *where) | ((vec_mask)y[i] & ~*where));
+}
+
+/* The mixing matrices from z, in place. A token's do not depend on the other tokens. */
+INLINE void mix(vec *z, size_t iterations, const size_t n)
+{
+    vec from[MAX_N * MAX_N];
+    vec_mask wide;
+    const bool any = find_wide(z, &wide, n);
+    memcpy(from, z, n * n * sizeof *from);
+    sinkhorn(z, iterations, n);
+    if (!any)
+        return;
+    sinkhorn_wide(from, iterations, n);
+    replace(z, from, &wide, n);
+}
+
+/* dM, the gradient of the mixing matrices -> that of z. */
+INLINE void mix_bwd(const vec *z, vec *dM, size_t iterations, const size_t n)
+{
+    vec from[MAX_N * MAX_N];
+    vec_mask wide;
+    const bool any = find_wide(z, &wide, n);
+    memcpy(from, dM, n * n * sizeof *from);
+    sinkhorn_bwd(z, dM, iterations, n);
+    if (!any)
+        return;
+    sinkhorn_bwd_wide(z, from, iterations, n);
+    replace(dM, from, &wide, n);
 }
 
 /* lane l of out[i] = x[l count + i]; of lanes without a token 0 */
@@ -148,7 +141,7 @@ INLINE void mhc_rows(const struct mhc_args *a, size_t lo, size_t hi, const size_
         logits_of(a->scale, a->bias, z, n);
         for (size_t i = 0; i < 2 * n; i++)
             z[i] = (i < n ? 1.0f : 2.0f) * sigmoid_lanes(z[i]);
-        sinkhorn(z + 2 * n, a->iterations, NULL, n);
+        mix(z + 2 * n, a->iterations, n);
         scatter(tokens, out, z, w);
         for (size_t l = 0; l < tokens; l++) {
             if (a->identity)
@@ -168,15 +161,14 @@ void DDL_KERNEL(mhc_fwd)(const void *args, size_t lo, size_t hi, float *scratch)
 /* The gradients dw (MAX_MIX) of the weights of V tokens, with t -> those of z. */
 INLINE void mhc_weights_bwd(const struct mhc_grad_args *a, const vec *t, vec *dw, const size_t n)
 {
-    vec z[MAX_MIX], sums[2 * MAX_N * DDL_MAX_SINKHORN];
+    vec z[MAX_MIX];
     memcpy(z, t, n * (n + 2) * sizeof *z);
     logits_of(a->scale, a->bias, z, n);
     for (size_t i = 0; i < 2 * n; i++) {
         vec s = sigmoid_lanes(z[i]);
         dw[i] *= (i < n ? 1.0f : 2.0f) * s * (1 - s);
     }
-    sinkhorn(z + 2 * n, a->iterations, sums, n);
-    sinkhorn_bwd(z + 2 * n, dw + 2 * n, a->iterations, sums, n);
+    mix_bwd(z + 2 * n, dw + 2 * n, a->iterations, n);
 }
 
 /* Sums over rows. */

@@ -22,13 +22,10 @@ static inline uint32_t bits_of(float x)
     return bits;
 }
 
-/* 2^n r-polynomial: x = n ln 2 + r, |r| <= ln 2 / 2. 2^n is applied in two factors, so that results below the
- * smallest normal number and above the largest come out right. NaN stays NaN. */
-static inline float vexp(float x)
+/* exp(x) = 2^whole times what is returned: x = n ln 2 + r, |r| <= ln 2 / 2, and a polynomial in r. */
+static inline float exp_parts(float x, int32_t *whole)
 {
     const float round = 0x1.8p23f; /* adding it leaves the nearest integer in the low bits */
-    x = x < -105.0f ? -105.0f : x;
-    x = x > 90.0f ? 90.0f : x;
     float shifted = x * 0x1.715476p0f + round;
     float n = shifted - round;
     float r = x - n * 0x1.62e4p-1f; /* 15 bits of ln 2: n times it is exact */
@@ -39,10 +36,31 @@ static inline float vexp(float x)
     p = p * r + 0.166665763f;
     p = p * r + 0.5f;
     p = p * (r * r) + r;
-    p += 1.0f;
-    int32_t whole = (int32_t)(bits_of(shifted) - bits_of(round));
+    *whole = (int32_t)(bits_of(shifted) - bits_of(round));
+    return p + 1.0f;
+}
+
+/* 2^whole is applied in two factors, so that results below the smallest normal number and above the largest
+ * come out right. NaN stays NaN. */
+static inline float vexp(float x)
+{
+    int32_t whole;
+    x = x < -105.0f ? -105.0f : x;
+    x = x > 90.0f ? 90.0f : x;
+    float p = exp_parts(x, &whole);
     int32_t half = whole >> 1;
     return p * float_of((uint32_t)(half + 127) << 23) * float_of((uint32_t)(whole - half + 127) << 23);
+}
+
+/* exp(x) of x <= 0 in float32's precision and double's range. NaN stays NaN. */
+static inline double vexp_wide(float x)
+{
+    int32_t whole;
+    float p = exp_parts(x < -700.0f ? -700.0f : x, &whole);
+    uint64_t bits = (uint64_t)(uint32_t)(whole + 1023) << 52;
+    double factor;
+    memcpy(&factor, &bits, sizeof factor);
+    return (double)p * factor;
 }
 
 static inline float vsigmoid(float x)

@@ -1,6 +1,6 @@
 /* The state from embeddings, and its compressor: convolutions over tokens and over channels. */
 #include "backend/cuda/kernels/columns.cuh"
-#include "backend/cuda/kernels/kernels.h"
+#include "backend/cuda/kernels/norm.cuh"
 
 enum { THREADS = 128, WARPS = THREADS / 32, TAPS = 8 };
 
@@ -205,6 +205,30 @@ KERNEL(compress_fwd, 128, struct compress_args)
     }
 }
 
+/* The first rows of each part, of those that read rows before the part: as compress_fwd, then the norm. */
+KERNEL(first_readings, 128, struct cuda_first_readings)
+{
+    DYNAMIC_SHARED(float, row); /* (d) */
+    SHARED(float, sums, WARPS);
+    const struct compress_args &op = a.op;
+    const size_t N = op.B * op.T, dc = op.d * op.c, part = blockIdx.x / (op.taps - 1),
+                 since = blockIdx.x - part * (op.taps - 1), n = part * N / a.parts + since, t = n % op.T;
+    const bool fast = op.c % 4 == 0 && aligned16(op.X, op.e), fast_row = op.d % 4 == 0 && aligned16(op.x_in);
+    if (n >= (part + 1) * N / a.parts || since >= t)
+        return;
+    read_row(a.then, n, row, sums, [&](size_t i) {
+        float sum[4] = { 0, 0, 0, 0 };
+#pragma unroll
+        for (unsigned k = 0; k < 4; k++)
+            for (size_t s = op.taps - 1 < t ? 0 : op.taps - 1 - t; i + k < op.d && s < op.taps; s++)
+                sum[k] = add_channels(sum[k], op.e + s * dc + (i + k) * op.c,
+                                      op.X + (n + s + 1 - op.taps) * dc + (i + k) * op.c, op.c, fast);
+        const float4 x_in = make_float4(sum[0], sum[1], sum[2], sum[3]);
+        store_row4(op.x_in + n * op.d, i, op.d, fast_row, x_in);
+        return x_in;
+    });
+}
+
 /* Partial sums (rows' blocks, taps, d c) of de. A block has consecutive rows. */
 KERNEL(compress_bwd, 128, struct cuda_compress_grad)
 {
@@ -251,29 +275,45 @@ KERNEL(compress_bwd, 128, struct cuda_compress_grad)
 /* Block n adds the rows of row n's token if it is the token's first, in ascending order. */
 KERNEL(embed_bwd, 128, struct embed_grad_args)
 {
+    enum { HELD = 4 }; /* fours of columns of a thread that are summed at a time */
     SHARED(float, sums, WARPS);
     SHARED(unsigned, matches, WARPS);
     const bool fast = a.d % 4 == 0 && aligned16(a.dx, a.dE);
     for (size_t n = blockIdx.x; n < a.N; n += gridDim.x) {
         const int32_t token = a.tokens[n];
         bool earlier = false;
-        for (size_t m = threadIdx.x; m < n && !earlier; m += THREADS)
-            earlier = a.tokens[m] == token;
+        for (size_t m = threadIdx.x; m - threadIdx.x < n && !earlier; m += THREADS)
+            earlier = __any_sync(ALL_LANES, m < n && a.tokens[m] == token);
         if (block_sum(earlier ? 1.0f : 0.0f, sums) > 0)
             continue;
         float *dE = a.dE + static_cast<size_t>(token) * a.d;
-        for (size_t begin = n; begin < a.N; begin += THREADS) {
-            const size_t mine = begin + threadIdx.x;
-            const unsigned votes = __ballot_sync(ALL_LANES, mine < a.N && a.tokens[mine] == token);
-            __syncthreads(); /* the last ones are still read */
-            if (threadIdx.x % 32 == 0)
-                matches[threadIdx.x / 32] = votes;
-            __syncthreads();
-            for (unsigned k = 0; k < THREADS; k++)
-                if (matches[k / 32] >> k % 32 & 1)
-                    EACH_FOUR(i, a.d)
-            store_row4(dE, i, a.d, fast,
-                       add4(load_row4(dE, i, a.d, fast), load_row4(a.dx + (begin + k) * a.d, i, a.d, fast)));
+        for (size_t first = 0; first < a.d; first += 4 * THREADS * HELD) { /* columns */
+            float4 sum[HELD];
+            const auto column = [&](unsigned j) { return first + 4 * (threadIdx.x + THREADS * j); };
+#pragma unroll
+            for (unsigned j = 0; j < HELD; j++)
+                sum[j] = column(j) < a.d ? load_row4(dE, column(j), a.d, fast) : splat4(0);
+            for (size_t begin = n; begin < a.N; begin += THREADS) {
+                const size_t mine = begin + threadIdx.x;
+                const unsigned votes = __ballot_sync(ALL_LANES, mine < a.N && a.tokens[mine] == token);
+                __syncthreads(); /* the last ones are still read */
+                if (threadIdx.x % 32 == 0)
+                    matches[threadIdx.x / 32] = votes;
+                __syncthreads();
+                for (unsigned w = 0; w < WARPS; w++)
+                    for (unsigned left = matches[w]; left; left &= left - 1) {
+                        const unsigned lane = static_cast<unsigned>(__ffs(static_cast<int>(left)) - 1);
+                        const float *dx = a.dx + (begin + 32 * w + lane) * a.d;
+#pragma unroll
+                        for (unsigned j = 0; j < HELD; j++)
+                            if (column(j) < a.d)
+                                sum[j] = add4(sum[j], load_row4(dx, column(j), a.d, fast));
+                    }
+            }
+#pragma unroll
+            for (unsigned j = 0; j < HELD; j++)
+                if (column(j) < a.d)
+                    store_row4(dE, column(j), a.d, fast, sum[j]);
         }
     }
 }

@@ -104,21 +104,29 @@ struct reading {
     size_t first, end, step;
     const struct cuda_reading &a;
     float *row, *sums; /* shared: (d), (threads / 32) */
+    unsigned stride;   /* numbers of an aligned row */
+    /* shared: (taps, stride), of the token n and the next ones what those before n contribute to x_in, at n
+     * modulo the taps; a thread has the features of its numbers */
+    float *ring;
 
     __device__ reading(size_t N, const struct cuda_reading &a, float *shared, const state_shape &s)
-        : first(blockIdx.x), end(N), step(gridDim.x), a(a),
+        : first(a.taps > 1 ? blockIdx.x * N / gridDim.x : blockIdx.x),
+          end(a.taps > 1 ? (blockIdx.x + 1) * N / gridDim.x : N), step(a.taps > 1 ? 1 : gridDim.x), a(a),
           row(shared + (8 * blockDim.x + blockDim.x / 32 + 2 * s.c + s.d + 3) / 4 * 4),
-          sums(row + (s.d + 3) / 4 * 4) /* 4 numbers or more, so that what follows is aligned */
+          sums(row + (s.d + 3) / 4 * 4), /* 4 numbers or more, so that what follows is aligned */
+          stride((s.d + 3) / 4 * 4), ring(sums + blockDim.x / 32)
     {
+    }
+    /* Where the shared memory after it begins. */
+    __device__ float *rest() const
+    {
+        return ring + (a.taps > 1 ? a.taps * stride : 0);
     }
     template <class State> __device__ void before(const state_shape &, size_t, const State &, State &) {}
     template <class State> __device__ void after(const state_shape &s, size_t n, const State &X) const
     {
-        EACH_CHUNK(m, true, s)
-        {
-            if (s.has(m))
-                compress(s, m, X.get(m));
-        }
+        if (!(a.taps > 1 ? read_taps(s, n, X) : read(s, X, a.e, nullptr, row)))
+            return;
         __syncthreads();
         const struct rmsnorm_args &norm = a.then.norm;
         const bool fast = s.d % 4 == 0 && aligned16(norm.w, norm.y) && aligned8(norm.y16, norm.x16);
@@ -138,28 +146,55 @@ struct reading {
     }
 
   private:
-    /* x_in of the features of chunk m, whose numbers are x, to shared memory. */
-    __device__ void compress(const state_shape &s, unsigned m, float4 x) const
+    /* Adds what token n contributes to the x_in of each token that reads it. False: its own lacks what tokens
+     * before the block contribute. */
+    template <class State> __device__ bool read_taps(const state_shape &s, size_t n, const State &X) const
+    {
+        const size_t t = n % a.T, since = n - first;
+        for (unsigned p = 0; p < a.taps; p++) {
+            const size_t shift = a.taps - 1 - p;
+            if (t + shift >= a.T)
+                continue;
+            float *sum = ring + (n + shift) % a.taps * stride;
+            read(s, X, a.e + p * s.numbers, p == 0 || t == 0 || since == 0 ? nullptr : sum,
+                 shift == 0 ? row : sum);
+        }
+        return since >= a.taps - 1 || since >= t;
+    }
+    /* to = from + e . X of each feature, where a NULL `from` is 0 and a NULL e 1. */
+    template <class State>
+    __device__ bool read(const state_shape &s, const State &X, const float *e, const float *from,
+                         float *to) const
+    {
+        EACH_CHUNK(m, true, s)
+        {
+            if (s.has(m))
+                add_features(s, m, X.get(m), e, from, to);
+        }
+        return true;
+    }
+    __device__ void add_features(const state_shape &s, unsigned m, float4 x, const float *weights,
+                                 const float *from, float *to) const
     {
         const unsigned i = m * s.features + s.feature;
-        if (!a.e) {
-            store_row4(row, i, s.d, false, x);
+        if (!weights) {
+            store_row4(to, i, s.d, false, x);
             return;
         }
-        const float4 e = s.load(a.e, m, s.fast(a.e));
-        float sum = 0;
+        const float4 e = s.load(weights, m, s.fast(weights));
+        float sum = from ? from[i] : 0;
         sum += e.x * x.x;
         sum += e.y * x.y;
         if (s.c == 2) {
-            row[i] = sum;
-            sum = 0;
+            to[i] = sum;
+            sum = from && i + 1 < s.d ? from[i + 1] : 0;
         }
         sum += e.z * x.z;
         sum += e.w * x.w;
         if (s.c == 4)
-            row[i] = sum;
+            to[i] = sum;
         else if (i + 1 < s.d)
-            row[i + 1] = sum;
+            to[i + 1] = sum;
     }
 };
 
@@ -172,7 +207,7 @@ struct between_readings {
 
     __device__ between_readings(const struct cuda_read_delta_grad &a, float *shared, const state_shape &s)
         : first(blockIdx.x * a.op.N / gridDim.x), end((blockIdx.x + 1) * a.op.N / gridDim.x), step(1), a(a),
-          read(a.op.N, a.read, shared, s), de(read.sums + blockDim.x / 32)
+          read(a.op.N, a.read, shared, s), de(read.rest())
     {
         for (unsigned p = 0; p < a.taps; p++) {
             EACH_CHUNK(m, true, s) s.store(de + p * s.numbers, m, s.fast(de), splat4(0));
@@ -292,7 +327,8 @@ __device__ inline channel_totals channel_grads(const struct ddl_delta_grad_args 
         const float v = op.v[r * c + j], g = g_sums[j] * k.inv;
         const float p = op.readout ? op.readout[r * c + j] : p_sums[j] * k.read;
         t.dbeta += g * correction(op.update, 1, v, p);
-        t.along += g * (correction(op.update, beta, v, p) - (op.update == DDL_UPDATE_WRITE ? 0 : beta * p));
+        const float added = correction(op.update, beta, v, p);
+        t.along += g * (op.update == DDL_UPDATE_WRITE ? added : fmaf(-beta, p, added));
         t.ratio += g * p;
     }
     for (size_t j = threadIdx.x; j < c; j += blockDim.x)

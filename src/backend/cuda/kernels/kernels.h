@@ -107,9 +107,11 @@
     K(compress, fold_read_bwd, 128) \
     K(compress, compress_fwd, 128) \
     K(compress, compress_bwd, 128) \
+    K(compress, first_readings, 128) \
     K(compress, embed_bwd, 128) \
     K(project, project_fwd, 128) \
     K(project, project_bwd, 128) \
+    K(project, project_many_bwd, 128) \
     K(depth, depth_fwd, 128) \
     K(depth, depth_bwd, 128) \
     K(depth, source_bwd, 128) \
@@ -120,7 +122,9 @@
     K(streams, streams_write_bwd, 128) \
     K(hyper, streams_products, 128) \
     K(hyper, hyper_fwd,     128) \
+    K(hyper, hyper_fwd_read, 128) \
     K(hyper, hyper_bwd,     128) \
+    K(hyper, hyper_bwd_write, 128) \
     K(hyper, mhc_fwd,       128) \
     K(hyper, mhc_bwd,       128) \
     K(pool, pool_fwd,       512) \
@@ -128,7 +132,8 @@
 /* clang-format on */
 
 /* Sums over rows have two stages: blocks write partial sums (blocks, width), and add_columns adds them to y
- * in the order of the blocks. */
+ * in an order that depends on their number alone. */
+enum { CUDA_SUMMED_COLUMNS = 32 }; /* of a block of add_columns */
 struct cuda_columns {
     size_t blocks, width, stride;
     const float *partial; /* (blocks, width), `stride` numbers from block to block */
@@ -177,7 +182,7 @@ struct cuda_attention_grad {
 
 struct cuda_rope_grad {
     struct rope_grad_args op;
-    float *partial; /* (grid * 8, h) of dw, a row for each warp; not used without w */
+    float *partial; /* (grid, h) of dw; not used without w */
 };
 
 struct cuda_mix_values_grad {
@@ -225,12 +230,20 @@ struct cuda_projected_norm {
     struct project_args project[CUDA_NORM_PROJECTIONS];
 };
 
-/* What follows an update while the state is in registers: what compress_fwd with one tap, rmsnorm_fwd and
- * project_fwd compute, with the same bits. c is 1, 2 or 4. */
+/* What follows an update while the state is in registers: what compress_fwd, rmsnorm_fwd and project_fwd
+ * compute, with the same bits. c is 1, 2 or 4. With taps a block has consecutive rows; what its first rows
+ * read of earlier ones is not in its registers, and first_readings reads these rows afterwards. */
 struct cuda_reading {
-    const float *e; /* (d, c); NULL: c is 1, x_in is the state */
+    size_t T, taps; /* tokens of a sequence; not used with less than two taps */
+    const float *e; /* (taps, d, c); NULL: c is 1, x_in is the state */
     float *x_in;    /* (N, d) =, unless c is 1 */
     struct cuda_projected_norm then;
+};
+
+struct cuda_first_readings {
+    struct compress_args op;
+    struct cuda_projected_norm then;
+    size_t parts; /* that the rows are divided into, of each of which a block has a row */
 };
 
 struct cuda_delta_read {
@@ -296,17 +309,40 @@ struct cuda_compress_grad {
     float *partial;
 };
 
+/* held: shared memory has place for a token's streams and, of gradients, for the sums dWf. */
+struct cuda_hyper {
+    struct hyper_args op;
+    bool held;
+};
+
+/* Perhaps streams_write_fwd, then hyper_fwd of its result, and the norm of what is read. */
+struct cuda_hyper_read {
+    struct streams_write_args write; /* N 0: none */
+    struct hyper_args op;
+    struct cuda_projected_norm then;
+};
+
+struct cuda_hyper_grad {
+    struct hyper_grad_args op;
+    bool held;
+    float *partial; /* (grid, numbers) of dalpha, dbeta, da, de, and, if held, dWf */
+};
+
+/* hyper_bwd, streams_write_bwd of the streams that it was the gradient of, and perhaps the norm of what was
+ * read there. */
+struct cuda_hyper_grad_write {
+    struct hyper_grad_args op; /* held */
+    float *partial;
+    struct streams_write_grad_args write;
+    struct cuda_projected_norm then; /* N 0: none */
+};
+
 /* Products of rows of `width` numbers with `outputs` weight rows, and the rows' rsqrt(mean square + eps). */
 struct cuda_streams_products {
     size_t rows, outputs, width;
     float eps;
     const float *x, *W; /* (rows, width), (outputs, width) */
     float *t, *rstd;    /* (rows, outputs), (rows)         */
-};
-
-struct cuda_hyper_grad {
-    struct hyper_grad_args op;
-    float *partial; /* (grid, n (n + 2) + 2) of dalpha, dbeta, da and de */
 };
 
 struct cuda_mhc_grad {

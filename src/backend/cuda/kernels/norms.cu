@@ -75,8 +75,8 @@ struct backward_row {
     }
     __device__ float4 dx(size_t i, float4 x, float4 dy, float factor) const
     {
-        const float4 dx = scale4(add4(multiply4(dy, w(i)), scale4(x, -factor)), rstd);
-        return a.accumulate ? add4(load_row4(a.dx + row, i, a.d, fast), dx) : dx;
+        const float4 dx = fma4(dy, w(i), scale4(x, -factor));
+        return a.accumulate ? fma4(dx, splat4(rstd), load_row4(a.dx + row, i, a.d, fast)) : scale4(dx, rstd);
     }
     __device__ void finish(size_t i, float4 x, float4 dy, float factor) const
     {
@@ -262,13 +262,26 @@ KERNEL(projected_norm_bwd, 128, struct cuda_projected_norm_grad)
 
 /* ---- sums over blocks ---- */
 
+/* A block has CUDA_SUMMED_COLUMNS columns at a time. Its warp w adds the partial sums w, w + 8, ... */
 KERNEL(add_columns, 256, struct cuda_columns)
 {
-    for (size_t i = blockIdx.x * static_cast<size_t>(blockDim.x) + threadIdx.x; i < a.width;
-         i += gridDim.x * static_cast<size_t>(blockDim.x)) {
+    enum { WARPS = 8 };
+    SHARED(float, sums, WARPS *CUDA_SUMMED_COLUMNS);
+    const unsigned lane = threadIdx.x % CUDA_SUMMED_COLUMNS, warp = threadIdx.x / CUDA_SUMMED_COLUMNS;
+    for (size_t first = blockIdx.x * static_cast<size_t>(CUDA_SUMMED_COLUMNS); first < a.width;
+         first += gridDim.x * static_cast<size_t>(CUDA_SUMMED_COLUMNS)) {
+        const size_t i = first + lane;
         float sum = 0;
-        for (size_t b = 0; b < a.blocks; b++)
+#pragma unroll 8
+        for (size_t b = warp; i < a.width && b < a.blocks; b += WARPS)
             sum += a.partial[b * a.stride + i];
-        a.y[i] += sum;
+        sums[threadIdx.x] = sum;
+        __syncthreads();
+        if (warp == 0 && i < a.width) {
+            for (unsigned w = 1; w < WARPS; w++)
+                sum += sums[w * CUDA_SUMMED_COLUMNS + lane];
+            a.y[i] += sum;
+        }
+        __syncthreads();
     }
 }

@@ -1,12 +1,19 @@
-/* Products of rows with a few weight rows that all rows share. A warp computes OUTPUTS products of ROWS rows
- * at a time: lane l adds the columns 4 l, 4 l + 128, ..., so that a row's bits depend on its width alone. */
+/* Products of rows with a few weight rows that all rows share. A warp computes OUTPUTS products of
+ * PRODUCT_ROWS rows at a time: lane l adds the columns 4 l, 4 l + 128, ..., so that a row's bits depend on
+ * its width alone. */
 #ifndef DDL_CUDA_PRODUCTS_CUH
 #define DDL_CUDA_PRODUCTS_CUH
 
 #include "backend/cuda/kernels/vectors.cuh"
 #include "ops/args.h"
 
-enum { PRODUCT_ROWS = 4, PRODUCT_OUTPUTS = 8 };
+enum {
+    PRODUCT_ROWS = 4,
+    PRODUCT_OUTPUTS = 32 / PRODUCT_ROWS
+}; /* a lane has one of the products at the end */
+enum {
+    PRODUCT_MANY = 3 * PRODUCT_OUTPUTS
+}; /* of rows that are read once for as many as mhc's four streams have */
 
 /* The gradient of output `at` before the sigmoid: with y = s sigma(z), sigma' = sigma (1 - sigma). */
 __device__ inline float logit_grad(const struct project_grad_args &op, size_t at)
@@ -23,8 +30,8 @@ __device__ inline float projected(const struct project_args &a, size_t j, float 
 }
 
 /* Calls done(row, o, x_row . W_o) once for every row < rows and o < outputs, in one lane, and squares(row,
- * x_row . x_row). x (rows, width), W (outputs, width). */
-template <class Done, class Squares>
+ * x_row . x_row). x (rows, width), W (outputs, width). OUTPUTS is a multiple of PRODUCT_OUTPUTS. */
+template <unsigned OUTPUTS, class Done, class Squares>
 __device__ inline void row_products(size_t rows, size_t outputs, size_t width, const float *x, const float *W,
                                     Done done, Squares squares)
 {
@@ -33,12 +40,12 @@ __device__ inline void row_products(size_t rows, size_t outputs, size_t width, c
     for (size_t first = PRODUCT_ROWS * (blockIdx.x * static_cast<size_t>(warps) + threadIdx.x / 32);
          first < rows; first += PRODUCT_ROWS * gridDim.x * static_cast<size_t>(warps)) {
         float square[PRODUCT_ROWS] = { 0, 0, 0, 0 };
-        for (size_t o = 0; o < outputs; o += PRODUCT_OUTPUTS) {
-            float sum[PRODUCT_ROWS][PRODUCT_OUTPUTS];
+        for (size_t o = 0; o < outputs; o += OUTPUTS) {
+            float sum[PRODUCT_ROWS][OUTPUTS];
 #pragma unroll
             for (unsigned r = 0; r < PRODUCT_ROWS; r++)
 #pragma unroll
-                for (unsigned p = 0; p < PRODUCT_OUTPUTS; p++)
+                for (unsigned p = 0; p < OUTPUTS; p++)
                     sum[r][p] = 0;
             for (size_t i = 4 * lane; i < width; i += 4 * 32) {
                 float4 v[PRODUCT_ROWS];
@@ -48,7 +55,7 @@ __device__ inline void row_products(size_t rows, size_t outputs, size_t width, c
                     square[r] += o == 0 ? dot4(v[r], v[r]) : 0;
                 }
 #pragma unroll
-                for (unsigned p = 0; p < PRODUCT_OUTPUTS; p++) {
+                for (unsigned p = 0; p < OUTPUTS; p++) {
                     if (o + p >= outputs)
                         continue;
                     const float4 w = load_row4(W + (o + p) * width, i, width, fast);
@@ -57,17 +64,20 @@ __device__ inline void row_products(size_t rows, size_t outputs, size_t width, c
                         sum[r][p] += dot4(v[r], w);
                 }
             }
-            float mine = 0;
 #pragma unroll
-            for (unsigned r = 0; r < PRODUCT_ROWS; r++)
+            for (unsigned part = 0; part < OUTPUTS; part += PRODUCT_OUTPUTS) {
+                float mine = 0;
 #pragma unroll
-                for (unsigned p = 0; p < PRODUCT_OUTPUTS; p++) {
-                    const float total = o + p < outputs ? warp_sum(sum[r][p]) : 0;
-                    mine = lane == r * PRODUCT_OUTPUTS + p ? total : mine;
-                }
-            const size_t row = first + lane / PRODUCT_OUTPUTS, output = o + lane % PRODUCT_OUTPUTS;
-            if (row < rows && output < outputs)
-                done(row, output, mine);
+                for (unsigned r = 0; r < PRODUCT_ROWS; r++)
+#pragma unroll
+                    for (unsigned p = 0; p < PRODUCT_OUTPUTS; p++) {
+                        const float total = o + part + p < outputs ? warp_sum(sum[r][part + p]) : 0;
+                        mine = lane == r * PRODUCT_OUTPUTS + p ? total : mine;
+                    }
+                const size_t row = first + lane / PRODUCT_OUTPUTS, output = o + part + lane % PRODUCT_OUTPUTS;
+                if (row < rows && output < outputs)
+                    done(row, output, mine);
+            }
         }
         float mine = 0;
 #pragma unroll

@@ -16,13 +16,11 @@ __device__ inline struct rotated rotate(float x1, float x2, float c, float s, fl
 }
 
 /* A warp has a head of a row. Lane l has the pairs l, l + 32, ... and then the numbers from R on. */
-#define FOR_HEADS(rows, H)                                                                                   \
-    for (size_t unit = blockIdx.x * static_cast<size_t>(WARPS) + threadIdx.x / 32; unit < (rows) * (H);      \
-         unit += gridDim.x * static_cast<size_t>(WARPS))
+#define FOR_HEADS(rows, H) for (size_t unit = GRID_FIRST / 32; unit < (rows) * (H); unit += GRID_STRIDE / 32)
 #define LANE (threadIdx.x % 32)
 
-/* Pairs that a lane keeps in registers: those of heads of up to 256 numbers. Later ones are read again. */
-static constexpr unsigned KEPT = 4;
+/* Pairs that a lane keeps in registers: those of heads of up to 128 numbers. Later ones are read again. */
+static constexpr unsigned KEPT = 2;
 
 /* The rotated pair i of a head that begins at number x. */
 __device__ inline struct rotated rotated_pair(const float *x, const uint16_t *x16, size_t at, size_t i,
@@ -78,14 +76,15 @@ KERNEL(rope_fwd, 256, struct rope_args)
 }
 
 /* With z = the rotated x, g = w dy: dz = rstd (g - z rstd^2 mean(z g)), dx is dz rotated back, dw sums z rstd
- * dy. Each warp has a row of partial sums of dw; a lane keeps those of its first pairs in registers. Without
- * w, dz = dy. */
+ * dy. Each warp has a row of partial sums of dw in shared memory; a lane keeps those of its first pairs in
+ * registers. Without w, dz = dy. */
 KERNEL(rope_bwd, 256, struct cuda_rope_grad)
 {
+    DYNAMIC_SHARED(float, sums); /* (warps, h), with w */
     const struct rope_grad_args &op = a.op;
     const size_t half = op.R / 2;
     const float *w = op.w;
-    float *partial = a.partial + (blockIdx.x * static_cast<size_t>(WARPS) + threadIdx.x / 32) * op.h;
+    float *partial = sums + threadIdx.x / 32 * op.h;
     for (size_t i = LANE; w && i < op.h; i += 32)
         partial[i] = 0;
     __syncwarp();
@@ -175,6 +174,13 @@ KERNEL(rope_bwd, 256, struct cuda_rope_grad)
             partial[i] = dw[k].first;
             partial[half + i] = dw[k].second;
         }
+    }
+    __syncthreads();
+    for (size_t i = threadIdx.x; w && i < op.h; i += blockDim.x) {
+        float sum = 0;
+        for (unsigned warp = 0; warp < blockDim.x / 32; warp++)
+            sum += sums[warp * op.h + i];
+        a.partial[blockIdx.x * op.h + i] = sum;
     }
 }
 

@@ -33,9 +33,10 @@ __device__ inline void store4_bf16(uint16_t *x, size_t i, float4 v)
     *reinterpret_cast<uint2 *>(x + i) = make_uint2(bf16_pair(v.x, v.y), bf16_pair(v.z, v.w));
 }
 
+/* With fmaf, so that the bits do not depend on which product of a sum the compiler rounds. */
 __device__ inline float dot4(float4 a, float4 b)
 {
-    return a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w;
+    return fmaf(a.w, b.w, fmaf(a.z, b.z, fmaf(a.y, b.y, a.x * b.x)));
 }
 
 __device__ inline float4 multiply4(float4 a, float4 b)
@@ -61,7 +62,7 @@ __device__ inline float4 splat4(float x)
 /* a b + c */
 __device__ inline float4 fma4(float4 a, float4 b, float4 c)
 {
-    return make_float4(a.x * b.x + c.x, a.y * b.y + c.y, a.z * b.z + c.z, a.w * b.w + c.w);
+    return make_float4(fmaf(a.x, b.x, c.x), fmaf(a.y, b.y, c.y), fmaf(a.z, b.z, c.z), fmaf(a.w, b.w, c.w));
 }
 
 /* Numbers of arrays in one of two formats: x16 or y16 where it is not NULL. */
