@@ -332,7 +332,8 @@ static ddl_status run_benchmark(ddl_comm *comm, int argc, char **argv, struct dd
     int n = 0;
     ddl_status status = ddl_option_parse(b->rows, &f, report_rows, &f, argc, argv, &n, err);
     if (!status && n > 0)
-        status = ddl_error_set(err, DDL_E_USAGE, "bench %s takes options only, found '%s'", b->name, argv[1]);
+        status = ddl_error_set(err, DDL_E_USAGE, "bench %s takes options only, found '%s'%s", b->name,
+                               argv[1], strcmp(b->name, "op") == 0 ? " (--filter selects ops)" : "");
     f.comm = comm;
     return status ? status : measure(b, &f, err);
 }

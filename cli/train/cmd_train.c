@@ -205,6 +205,10 @@ static ddl_status configure(struct ddl_train_config *t, struct flags *flags, int
     t->device_memory = (size_t)(flags->device_memory * 0x1p30);
     if (!status && t->device_memory && !flags->dry_run)
         return ddl_error_set(err, DDL_E_USAGE, "train: --device-memory: expected --dry-run too");
+    if (!status && flags->ranks && !flags->dry_run)
+        return ddl_error_set(err, DDL_E_USAGE,
+                             "train: --ranks: expected --dry-run too; mpirun -n %zu starts as many ranks",
+                             flags->ranks);
     return status;
 }
 

@@ -114,10 +114,15 @@ static bool is_update_of_rows(enum ddl_op op)
            op == DDL_OP_highway_fwd || op == DDL_OP_laurel_fwd;
 }
 
+/* Ops of parameters alone, which are kernels of their own beside a fused one. */
+static bool is_folding(enum ddl_op op)
+{
+    return op == DDL_OP_fold_fwd || op == DDL_OP_fold_bwd || op == DDL_OP_streams_fold_fwd ||
+           op == DDL_OP_streams_fold_bwd;
+}
+
 /* Whether a fused kernel that updates a state or normalizes rows computes this op (src/backend/cuda/fuse.c):
- * the first of a run, or one that continues it. A compressor over tokens is not among them, nor are other
- * than 1, 2 or 4 channels.
- */
+ * the first of a run, or one that continues it. Other than 1, 2 or 4 channels are not among them. */
 static bool is_fused(enum ddl_op op, const void *args, bool first)
 {
     const struct ddl_delta_args *fwd = args;
@@ -133,18 +138,20 @@ static bool is_fused(enum ddl_op op, const void *args, bool first)
     case DDL_OP_delta_bwd:
         return bwd->X_next && (bwd->c == 1 || bwd->c == 2 || bwd->c == 4);
     case DDL_OP_compress_fwd:
-        return !first && read->taps == 1 && (read->c == 2 || read->c == 4);
+        return !first && !read->ragged.B && (read->c == 2 || read->c == 4);
     case DDL_OP_compress_bwd:
         return read_bwd->c == 2 || read_bwd->c == 4;
     case DDL_OP_project_fwd:
         return !first && project->c <= MOST_PROJECTIONS;
     case DDL_OP_rmsnorm_fwd:
+    case DDL_OP_streams_write_fwd:
+    case DDL_OP_hyper_fwd:
+    case DDL_OP_hyper_bwd:
         return true;
-    case DDL_OP_fold_fwd:
-    case DDL_OP_fold_bwd:
+    case DDL_OP_streams_write_bwd:
         return !first;
     default:
-        return false;
+        return !first && is_folding(op);
     }
 }
 
@@ -219,8 +226,7 @@ static void count_op(struct bench_planned *p, enum ddl_op op, const void *args)
         if (ddl_operand_get(o, args))
             o->access = (enum ddl_access)new_access(p, ddl_operand_get(o, args), (int)o->access);
     }
-    /* Weights are folded, and their gradients unfolded, by kernels of their own. */
-    const bool joins = fused && !first && op != DDL_OP_fold_fwd && op != DDL_OP_fold_bwd;
+    const bool joins = fused && !first && !is_folding(op);
     count(p, (size_t)op, use.flops, bytes, ddl_op_traffic(&use, args, &p->backend), !joins);
 }
 

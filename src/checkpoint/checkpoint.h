@@ -70,7 +70,10 @@ bool ddl_checkpoint_newest(const char *out, uint64_t before, uint64_t *step, cha
 
 /* Removes every checkpoint and dump of `out`, and what an interrupted save has left. */
 ddl_status ddl_checkpoint_remove_all(const char *out, struct ddl_error *err);
-/* The latter alone: half-written folders, and temporary files of the run's own files. */
+/* Gives a checkpoint its name again that a process which has ended was replacing where the file system cannot
+ * exchange names. Before `out` is searched for checkpoints. */
+ddl_status ddl_checkpoint_restore(const char *out, struct ddl_error *err);
+/* Restores, and removes the latter: half-written folders, and temporary files of the run's own files. */
 ddl_status ddl_checkpoint_remove_partial(const char *out, struct ddl_error *err);
 
 #endif

@@ -15,7 +15,7 @@ enum { PATH_SIZE = 1280 };
 
 static const char finished_prefix[] = DDL_CHECKPOINT_PREFIX, partial_prefix[] = ".checkpoint-",
                   dump_prefix[] = DDL_DUMP_PREFIX, partial_dump[] = "." DDL_DUMP_PREFIX,
-                  removed_suffix[] = ".old";
+                  removed_suffix[] = ".old", replaced_suffix[] = ".replaced";
 
 /* ---- names ---- */
 
@@ -83,16 +83,21 @@ void ddl_checkpoint_discard(const char *path)
     (void)remove_folder(path, NULL);
 }
 
+/* Renames a checkpoint, which is then none: OUT/.<its name><suffix>. */
+static ddl_status hide(const char *path, const char *suffix, char hidden[PATH_SIZE], struct ddl_error *err)
+{
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    int n = snprintf(hidden, PATH_SIZE, "%.*s.%s%s", (int)(name - path), path, name, suffix);
+    if (n < 0 || n >= PATH_SIZE)
+        return ddl_error_set(err, DDL_E_USAGE, "%.200s: the path is too long", path);
+    return ddl_held_rename(path, hidden) == 0 ? DDL_OK : ddl_file_error(err, path, "rename for removal");
+}
+
 ddl_status ddl_checkpoint_remove(const char *path, struct ddl_error *err)
 {
-    char renamed[PATH_SIZE];
-    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-    int n = snprintf(renamed, sizeof renamed, "%.*s.%s%s", (int)(name - path), path, name, removed_suffix);
-    if (n < 0 || (size_t)n >= sizeof renamed)
-        return ddl_error_set(err, DDL_E_USAGE, "%.200s: the path is too long", path);
-    if (ddl_held_rename(path, renamed) != 0)
-        return ddl_file_error(err, path, "rename for removal");
-    return remove_folder(renamed, err);
+    char hidden[PATH_SIZE];
+    ddl_status status = hide(path, removed_suffix, hidden, err);
+    return status ? status : remove_folder(hidden, err);
 }
 
 /* Removes the chosen entries of `out`: folders of files, and files. */
@@ -115,9 +120,36 @@ static ddl_status remove_chosen(const char *out, ddl_file_name_fn *chosen, struc
     return status;
 }
 
+static bool is_replaced(void *user, const char *name)
+{
+    const size_t n = strlen(name), suffix = sizeof replaced_suffix - 1;
+    return is_partial(user, name) && n > suffix && strcmp(name + n - suffix, replaced_suffix) == 0;
+}
+
+ddl_status ddl_checkpoint_restore(const char *out, struct ddl_error *err)
+{
+    struct ddl_file_names list;
+    ddl_status status = ddl_file_list(&list, out, is_replaced, NULL, err);
+    if (list.missing)
+        return DDL_OK;
+    for (size_t i = 0; !status && i < list.n; i++) {
+        char hidden[PATH_SIZE], path[PATH_SIZE];
+        if (!ddl_path_join(hidden, sizeof hidden, out, list.names[i]) ||
+            !ddl_path_join(path, sizeof path, out, list.names[i] + 1))
+            continue;
+        path[strlen(path) - (sizeof replaced_suffix - 1)] = '\0';
+        if (!ddl_file_exists(path) && ddl_held_rename(hidden, path) != 0)
+            status = ddl_file_error(err, hidden, "restore");
+    }
+    ddl_file_names_free(&list);
+    return status;
+}
+
 ddl_status ddl_checkpoint_remove_partial(const char *out, struct ddl_error *err)
 {
-    ddl_status status = remove_chosen(out, is_partial, err);
+    ddl_status status = ddl_checkpoint_restore(out, err);
+    if (!status)
+        status = remove_chosen(out, is_partial, err);
     return status ? status : remove_chosen(out, is_temporary, err);
 }
 
@@ -135,10 +167,18 @@ ddl_status ddl_checkpoint_publish(const char *out, const char *partial, const ch
         ddl_status status = ddl_file_sync_dir(out, err);
         return status ? status : remove_folder(partial, err);
     }
-    ddl_status status = ddl_file_exists(path) ? ddl_checkpoint_remove(path, err) : DDL_OK;
-    if (!status && ddl_held_rename(partial, path) != 0)
+    char hidden[PATH_SIZE] = "";
+    ddl_status status = ddl_file_exists(path) ? hide(path, replaced_suffix, hidden, err) : DDL_OK;
+    if (status)
+        return status;
+    if (ddl_held_rename(partial, path) != 0) {
         status = ddl_file_error(err, path, "rename into place");
-    return status ? status : ddl_file_sync_dir(out, err);
+        if (*hidden)
+            (void)ddl_held_rename(hidden, path);
+        return status;
+    }
+    status = ddl_file_sync_dir(out, err);
+    return status || !*hidden ? status : remove_folder(hidden, err);
 }
 
 /* ---- list ---- */

@@ -13,7 +13,7 @@ static char text[2048], tok[2048], shards[2048], run[2048], plain[2048];
 
 static void set_paths(void)
 {
-    static const char *const made[] = { "tok", "shards", "run", "words", "bad" };
+    static const char *const made[] = { "tok", "shards", "run", "words", "bad", "special" };
     for (size_t i = 0; i < sizeof made / sizeof *made; i++)
         remove_scratch(made[i]);
     snprintf(text, sizeof text, "%s", scratch_path("text.txt"));
@@ -34,6 +34,11 @@ static void from_text_to_sample(void **state)
     assert_printed("merges 0");
     assert_int_equal(ddl("tokenizer info '%s'", tok), 0);
     assert_printed("kind            characters\n");
+    /* Its vocabulary has no byte alphabet. */
+    assert_int_equal(ddl("tokenizer train '%s' --characters --special-tokens '<|endoftext|>,\xC4\xA0x' "
+                         "--out '%s'",
+                         text, scratch_path("special")),
+                     0);
     assert_int_equal(ddl("data build '%s' --tokenizer '%s' --val-fraction 0.1 --out '%s'", text, tok, shards),
                      0);
     assert_printed("1.000 bytes a token");

@@ -6,6 +6,7 @@
 
 #include "base/lock.h"
 
+#include <dirent.h>
 #include <jansson.h>
 #include <math.h>
 #include <signal.h>
@@ -55,12 +56,10 @@ struct paused {
     pid_t sweep, run;
 };
 
-/* The line of a process in /proc that begins so, into out[size]; false if there is none. */
-static bool find_line(pid_t pid, const char *key, char *out, size_t size)
+/* The line of a file that begins so, into out[size]; false if there is none. */
+static bool find_line(const char *path, const char *key, char *out, size_t size)
 {
-    char path[64];
     bool found = false;
-    snprintf(path, sizeof path, "/proc/%ld/status", (long)pid);
     FILE *file = fopen(path, "r");
     while (file && !found && fgets(out, (int)size, file))
         found = strncmp(out, key, strlen(key)) == 0;
@@ -69,16 +68,33 @@ static bool find_line(pid_t pid, const char *key, char *out, size_t size)
     return found;
 }
 
+/* Whether each thread of the process is stopped: one that is only about to stop may still take a signal. */
 static bool is_paused(pid_t pid)
 {
-    char line[256];
-    return find_line(pid, "State:", line, sizeof line) && strstr(line, "\tT");
+    char folder[64], path[512], line[256];
+    int stopped = 0, others = 0;
+    snprintf(folder, sizeof folder, "/proc/%ld/task", (long)pid);
+    DIR *tasks = opendir(folder);
+    if (!tasks)
+        return false;
+    for (const struct dirent *task; (task = readdir(tasks));) {
+        snprintf(path, sizeof path, "%s/%s/status", folder, task->d_name);
+        if (task->d_name[0] == '.' || !find_line(path, "State:", line, sizeof line))
+            continue;
+        if (strstr(line, "\tT"))
+            stopped++;
+        else
+            others++;
+    }
+    closedir(tasks);
+    return stopped > 0 && others == 0;
 }
 
 static bool has_pending_term(pid_t pid)
 {
-    char line[256];
-    return find_line(pid, "ShdPnd:", line, sizeof line) && strtoull(line + 7, NULL, 16) >> (SIGTERM - 1) & 1;
+    char path[64], line[256];
+    snprintf(path, sizeof path, "/proc/%ld/status", (long)pid);
+    return find_line(path, "ShdPnd:", line, sizeof line) && strtoull(line + 7, NULL, 16) >> (SIGTERM - 1) & 1;
 }
 
 /* The process that holds the lock of a folder, or 0. */
@@ -269,7 +285,6 @@ static void killed_run(void **state)
     assert_printed("run_seed=0: finished");
 }
 
-/* A run that diverges: its message is the program's, the others go on. */
 /* A sweep's folder from a stranger may have a link in place of a run's folder. */
 static void linked_run(void **state)
 {
@@ -288,6 +303,7 @@ static void linked_run(void **state)
     assert_int_equal(rmdir(victim), 0); /* it is still empty */
 }
 
+/* A run that diverges: its message is the program's, the others go on. */
 static void failing_run(void **state)
 {
     (void)state;
@@ -616,6 +632,20 @@ static void failing_candidates(void **state)
     assert_printed("run_seed=0: failed: not started: no run with a value of lr has finished");
 }
 
+/* The data of the runs is checked before the candidates, which have other data, are trained. */
+static void missing_data(void **state)
+{
+    (void)state;
+    char text[2048];
+    snprintf(text, sizeof text,
+             "set: {val_data: %s}\nseeds: [0]\n"
+             "choose: {key: lr, values: [1e-3, 2e-3], steps: 2, set: {val_data: %s}}\n",
+             scratch_path("missing.bin"), scratch_path("s.bin"));
+    assert_int_equal(ddl("sweep %s", write_sweep("missing", 4, text)), 1);
+    assert_printed("run_seed=0: val_data: ");
+    assert_false(ddl_file_exists(scratch_path("missing/choose")));
+}
+
 static void usage(void **state)
 {
     (void)state;
@@ -731,6 +761,7 @@ int main(void)
         cmocka_unit_test(diverged_candidate),
         cmocka_unit_test(stale_runs),
         cmocka_unit_test(failing_candidates),
+        cmocka_unit_test(missing_data),
         cmocka_unit_test(usage),
         cmocka_unit_test(studies),
         cmocka_unit_test(terminal),

@@ -17,6 +17,7 @@
  *   DDL_SHIM_BYTES  ENOSPC after so many bytes written
  *   DDL_SHIM_LOG    gets a line for each call: "17 fsync /path"; and a line "fault ..." where it happened
  *   DDL_SHIM_FLOCK  flock fails with this errno; with EINTR only every second time
+ *   DDL_SHIM_EXCHANGE none: names cannot be exchanged, as on NFS
  *   DDL_SHIM_NOSYNC 1: fsync only counts, for speed where no power is cut
  *
  * A name relative to a folder's descriptor has the path by which the folder was opened, which remains the
@@ -391,6 +392,10 @@ EXPORT int renameat(int from_dir, const char *from, int to_dir, const char *to)
 EXPORT int renameat2(int from_dir, const char *from, int to_dir, const char *to, unsigned flags)
 {
     const char *full = full_path(to_dir, to);
+    if (flags & RENAME_EXCHANGE && strcmp(setting("DDL_SHIM_EXCHANGE"), "none") == 0) {
+        errno = EINVAL;
+        return -1;
+    }
     return watched(full) && fails("rename", full, ANY) ? -1
                                                        : REAL(renameat2)(from_dir, from, to_dir, to, flags);
 }

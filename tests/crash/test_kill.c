@@ -325,6 +325,57 @@ static void killed_after_a_stop_in_validation(void **state)
     assert_true(points * stride > 100);
 }
 
+/* The numbers of the calls that rename a checkpoint, in the order of a log of the shim. */
+static size_t find_renames(const char *log, size_t numbers[], size_t most)
+{
+    size_t n = 0;
+    char *text = read_file(log, NULL);
+    for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) {
+        unsigned long call;
+        if (strstr(line, "checkpoint-2") && sscanf(line, "%lu rename ", &call) == 1 &&
+            strstr(line, " rename ")) {
+            assert_true(n < most);
+            numbers[n++] = call;
+        }
+    }
+    free(text);
+    return n;
+}
+
+/* Where names cannot be exchanged, a process that is killed while it replaces the only checkpoint leaves the
+ * earlier one or the new one. */
+static void killed_while_a_checkpoint_is_replaced(void **state)
+{
+    (void)state;
+    static const struct small_run run = { "replaced",
+                                          "--model ddl-cc-ec --backend ref --steps 3 --checkpoint-every 2 "
+                                          "--keep-last 1 --val-every 1 --val-tokens 64 --threads 1" };
+    static char said[SAID], arguments[1 << 14], settings[4096];
+    size_t numbers[16], left = 0;
+    make_inputs();
+    run_uninterrupted(train_arguments(&run));
+    snprintf(arguments, sizeof arguments, "%s --resume", train_arguments(&run));
+    stop_in_validation(&run);
+    remove_scratch("log");
+    snprintf(settings, sizeof settings, "DDL_SHIM_EXCHANGE=none DDL_SHIM_LOG=%s", scratch_path("log"));
+    assert_int_equal(run_ddl(shim(settings), arguments, said), 0);
+    const size_t n = find_renames(scratch_path("log"), numbers, 16);
+    assert_true(n >= 2); /* the earlier one, the new one */
+    for (size_t i = 0; i < 2 * n; i++) {
+        remove_scratch("run/r");
+        stop_in_validation(&run);
+        snprintf(settings, sizeof settings, "DDL_SHIM_EXCHANGE=none DDL_SHIM_ACT=kill DDL_SHIM_AT=%zu",
+                 numbers[i / 2] + i % 2);
+        assert_int_equal(run_ddl(shim(settings), arguments, said), 128 + SIGKILL);
+        left += ddl_file_exists(file_in(run_folder(), "r/.checkpoint-2.replaced")) &&
+                !ddl_file_exists(file_in(run_folder(), "r/checkpoint-2"));
+        assert_int_equal(run_ddl(shim("DDL_SHIM_EXCHANGE=none"), arguments, said), 0);
+        assert_null(strstr(said, "starting again"));
+        assert_same_as_uninterrupted();
+    }
+    assert_true(left > 0);
+}
+
 /* SIGINT at a call: a checkpoint and status 3. SIGTERM two calls later: immediate end. Neither loses a
  * checkpoint. */
 static void signals_at_every_call(void **state)
@@ -446,6 +497,7 @@ int main(void)
         cmocka_unit_test(killed_at_every_call_with_samples),
         cmocka_unit_test(killed_with_checkpoints_by_time),
         cmocka_unit_test(data_build_killed_at_every_call),
+        cmocka_unit_test(killed_while_a_checkpoint_is_replaced),
         cmocka_unit_test(killed_after_a_stop_in_validation),
         cmocka_unit_test(signals_at_every_call),
         cmocka_unit_test(one_signal_stops),

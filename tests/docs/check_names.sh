@@ -93,6 +93,22 @@ while read -r op; do
 done <"$scratch/ops" >>"$scratch/wrong"
 report every_op_is_documented
 
+# ---- models: every named one in models.md and in the comment of ddl_config_set_preset; rules in graft.md ----
+sed -n 's/^    { \(ALONE\|WITH_CONTROLS\)("\([^"]*\)").*/\2/p' src/model/config/config.c >"$scratch/models"
+sed -n 's/^    RULE([A-Z0-9_]*, \([a-z0-9_]*\)).*/\1/p' src/model/residual/table.h >"$scratch/rules"
+in_document() { sed -n "s|^docs/$1.md	||p" "$scratch/spans" | grep -qxE -e "(--model )?$2"; }
+{
+    [ -s "$scratch/models" ] && [ -s "$scratch/rules" ] || echo "no models or rules found"
+    while read -r model; do
+        in_document models "$model" || echo "docs/models.md: the model $model is missing"
+        grep -q "^[ /]\*.*\"$model\"" include/ddl/config.h || echo "include/ddl/config.h: the model $model is missing"
+    done <"$scratch/models"
+    while read -r rule; do
+        in_document graft "$rule" || echo "docs/graft.md: the rule $rule is missing"
+    done <"$scratch/rules"
+} >>"$scratch/wrong"
+report every_model_is_documented
+
 # ---- commands ----
 "$program" help | sed -n '/^commands:/,/^$/s/^  \([a-z]*\) .*/\1/p' >"$scratch/commands"
 while read -r command; do
@@ -115,7 +131,7 @@ has_option() {
 # Spans, and comments of recipes, that are ddl commands.
 {
     sed -n 's/^\([^	]*	\)ddl /\1/p' "$scratch/spans"
-    for recipe in recipes/*.yaml; do
+    for recipe in recipes/*.yaml recipes/*/*.yaml; do
         sed -n "s|^# *ddl \(.*\)|$recipe	\1|p" "$recipe"
     done
 } | while IFS='	' read -r document line; do

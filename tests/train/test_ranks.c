@@ -277,6 +277,30 @@ static void resumes_bit_for_bit(void **state)
     }
 }
 
+/* Steps without targets update nothing: the optimizer of a resumed run has not counted them either. */
+static void resumes_after_batches_without_targets(void **state)
+{
+    (void)state;
+    struct rank ranks[2];
+    struct ddl_train_config whole = a_run("ddl-1", test_backend(0), "whole");
+    struct ddl_train_config parts = a_run("ddl-1", test_backend(0), "parts");
+    unsigned char mask[5000];
+    memset(mask, 1, sizeof mask);
+    memset(mask, 0, 3 * 12 * 16); /* of the first three steps */
+    write_file(scratch_path("train.mask"), mask, sizeof mask);
+    whole.order = parts.order = DDL_ORDER_SEQUENTIAL;
+    whole.checkpoint_every = parts.checkpoint_every = STEPS;
+    run_ok(&whole, 2);
+    prepare(ranks, 2, &parts);
+    ranks[0].stop_after = 10;
+    assert_int_equal(run_ranks(ranks, 2), DDL_E_INTERRUPTED);
+    parts.resume = true;
+    run_ok(&parts, 2);
+    assert_same_metrics(whole.out, parts.out);
+    assert_same_checkpoint(whole.out, parts.out, "checkpoint-20");
+    assert_int_equal(unlink(scratch_path("train.mask")), 0);
+}
+
 /* A checkpoint has the same layout for any number of ranks: each part of a run has another number. */
 static void continues_with_another_number_of_ranks(void **state)
 {
@@ -498,6 +522,11 @@ static void ranks_that_differ_are_named(void **state)
     snprintf(ranks[1].config.train_data, sizeof t.train_data, "%s", scratch_path("none.bin"));
     assert_int_equal(run_ranks(ranks, 2), DDL_E_USAGE);
 
+    prepare(ranks, 2, &t);
+    ranks[1].config.train_data[0] = '\0';
+    assert_int_equal(run_ranks(ranks, 2), DDL_E_USAGE);
+    assert_says(&ranks[0].err, "rank 1 of 2 (host host1): train_data: ");
+
     /* Threads change rounding only. */
     prepare(ranks, 2, &t);
     ranks[1].config.threads = 2;
@@ -520,6 +549,7 @@ int main(void)
         cmocka_unit_test(the_same_ranks_give_the_same_bits),
         cmocka_unit_test(validation_does_not_depend_on_ranks),
         cmocka_unit_test(resumes_bit_for_bit),
+        cmocka_unit_test(resumes_after_batches_without_targets),
         cmocka_unit_test(continues_with_another_number_of_ranks),
         cmocka_unit_test(a_resumed_run_keeps_its_global_batch),
         cmocka_unit_test(a_validation_is_stopped),

@@ -269,7 +269,7 @@ static void names_a_validation(void **state)
     assert_int_equal(ddl_train_run(&t, NULL, NULL, &err), DDL_E_NUMERIC);
     assert_says(&err, "step 0: the validation loss is not finite: first in embed: X");
     assert_says(&err, "trouble-0, 'ddl verify' replays it");
-    assert_says(&err, "checkpoint-0, the state before it");
+    assert_says(&err, "checkpoint-0, the state that was validated");
     t.val_every = 0;
     t.overwrite = true;
     assert_int_equal(run_until(&t, 1, NULL, &err), DDL_E_INTERRUPTED);
@@ -279,7 +279,9 @@ static void names_a_validation(void **state)
     assert_int_equal(ddl_train_run(&t, NULL, NULL, &err), DDL_E_NUMERIC);
     assert_says(&err, "step 2: the validation loss is not finite: first in embed: X");
     assert_says(&err, "trouble-2, 'ddl verify' replays it");
-    assert_says(&err, "checkpoint-2, the state before it");
+    assert_says(&err, "checkpoint-2, the state that was validated");
+    assert_int_equal(ddl_train_run(&t, NULL, NULL, &err), DDL_E_NUMERIC); /* it validates again */
+    assert_says(&err, "step 2: the validation loss is not finite: first in embed: X");
     char *lines = read_file(scratch_path("validation/metrics.jsonl"), NULL);
     assert_non_null(strstr(lines, "{\"step\":2,"));
     assert_null(strstr(lines, "val_loss"));

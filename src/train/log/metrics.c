@@ -99,9 +99,11 @@ ddl_status ddl_metrics_open(struct ddl_metrics *metrics, const char *path, uint6
 static ddl_status end_line(struct ddl_metrics *metrics, struct ddl_error *err)
 {
     putc('\n', metrics->stream);
-    if (fflush(metrics->stream) != 0 || ferror(metrics->stream))
-        return ddl_file_error(err, metrics->path, "write");
-    return DDL_OK;
+    if (fflush(metrics->stream) == 0 && !ferror(metrics->stream))
+        return DDL_OK;
+    ddl_status status = ddl_file_error(err, metrics->path, "write");
+    clearerr(metrics->stream); /* a later line may be written */
+    return status;
 }
 
 void ddl_metrics_begin(struct ddl_metrics *metrics, uint64_t step, const char *backend)

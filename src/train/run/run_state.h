@@ -21,7 +21,8 @@ struct ddl_run_state {
     bool has_val;                         /* whether a validation followed the step   */
     double val_loss;
     bool by_time; /* of the newest checkpoint: checkpoint_seconds was the reason, and the next replaces it */
-    /* A validation of the step was interrupted: the resumed run repeats it, then logs the step. */
+    /* A validation of the step was interrupted or not finite: the resumed run repeats it, then logs the step.
+     */
     struct ddl_pending {
         bool validation;
         double lr, grad_norm;

@@ -348,8 +348,7 @@ static void sample(struct run *run)
  * their results. */
 static ddl_status stop_in_evaluation(struct run *run, struct ddl_error *err)
 {
-    const struct ddl_train_progress *p = &run->progress;
-    run->state.pending = (struct ddl_pending){ true, p->lr, p->grad_norm, p->skipped };
+    trainer_postpone_validation(run);
     update_time(run);
     return stop(run, err);
 }

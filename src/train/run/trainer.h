@@ -93,6 +93,8 @@ enum trainer_save {
     SAVE_AND_KEEP_ALL, /* but those by time */
     SAVE_BY_TIME,      /* until the next checkpoint; one that cannot be written is reported, and no error */
 };
+/* A run that is resumed from the next checkpoint repeats the validation of the last step. */
+void trainer_postpone_validation(struct run *run);
 /* Saves a checkpoint of the state unless there is one, by time for SAVE_BY_TIME only; then removes others.
  * DDL_E_NUMERIC, and no checkpoint, if the state is not finite: it would replace one that a run can continue
  * from. */

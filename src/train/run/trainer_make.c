@@ -80,11 +80,14 @@ ddl_status trainer_check_memory(struct run *run, bool dry, struct ddl_error *err
 {
     char options[96];
     struct ddl_train_plan *plan = &run->plan;
-    size_t local = ddl_comm_local_size(run->config.comm);
     char ranks[64] = "";
     ddl_status status = ddl_train_plan_on(&run->config, &run->backend, plan, err);
-    if (status || plan->bytes_total <= plan->bytes_capacity / local)
+    if (status)
         return status;
+    /* Ranks share the memory of their host, but each is assumed to have a device of its own. */
+    const size_t local = run->backend->ops->host_memory ? ddl_comm_local_size(run->config.comm) : 1;
+    if (plan->bytes_total <= plan->bytes_capacity / local)
+        return DDL_OK;
     if (local > 1)
         snprintf(ranks, sizeof ranks, " for each of %zu ranks on this host", local);
     name_options(run, plan->bytes_capacity / local, options, sizeof options);

@@ -1,5 +1,5 @@
 /* A step or validation that is not finite ends the run: with the first bad tensor in the error message, a
- * dump, and a checkpoint of the state before the step. */
+ * dump, and a checkpoint of the state before the step, or that was validated. */
 #include "train/run/trainer.h"
 
 #include "train/nonfinite/nonfinite.h"
@@ -29,6 +29,8 @@ static void save(struct run *run, const struct ddl_nonfinite *t, char *out, size
         snprintf(out, size, "there is no checkpoint yet");
     else if (t->earlier)
         snprintf(out, size, "the newest checkpoint is %.240s", run->checkpoint);
+    else if (t->what == DDL_NONFINITE_VALIDATION)
+        snprintf(out, size, "the newest checkpoint is %.240s, the state that was validated", run->checkpoint);
     else
         snprintf(out, size,
                  "the newest checkpoint is %.240s, the state before it: --resume --skip 1 skips its data, a "
@@ -86,5 +88,7 @@ ddl_status trainer_nonfinite_validation(struct run *run, const struct ddl_valida
     else
         ddl_nonfinite_of_other(&t, &batch);
     t.step = run->state.step;
+    if (t.step > 0) /* a run that is resumed from its checkpoint validates again */
+        trainer_postpone_validation(run);
     return finish(run, &t, result->rank, &what, err);
 }

@@ -197,6 +197,9 @@ static ddl_status begin_again(struct run *run, struct ddl_error *err)
                              ddl_file_exists(config)
                                  ? "; --init-from with this folder starts a new run from its final model"
                                  : "");
+    if (run->config.skip)
+        return ddl_error_set(err, DDL_E_USAGE,
+                             "skip: %.600s has no checkpoint yet: only a run that has one skips data", out);
     struct ddl_error message;
     ddl_error_set(&message, DDL_OK, "%.600s: no checkpoint yet, starting again", out);
     trainer_note(run, message.text);
@@ -211,8 +214,11 @@ static ddl_status look_for_earlier(struct run *run, struct ddl_error *err)
     char metrics[RUN_PATH_SIZE];
     struct ddl_checkpoint *list;
     size_t n, skipped;
+    ddl_status status = t->resume ? ddl_checkpoint_restore(t->out, err) : DDL_OK;
+    if (status)
+        return status;
     /* A folder that cannot be read is an error, not an empty folder. */
-    ddl_status status = ddl_checkpoint_list(t->out, &list, &n, err);
+    status = ddl_checkpoint_list(t->out, &list, &n, err);
     free(list);
     if (status)
         return status;
@@ -496,7 +502,12 @@ static ddl_status open_earlier(struct run *run, struct ddl_error *err)
 /* The inputs of all ranks, and where the run begins. */
 static ddl_status open_ranks(struct run *run, struct ddl_error *err)
 {
+    const struct ddl_train_config *t = &run->config;
     ddl_status status = trainer_compare_ranks(run, err);
+    if (!status && !*t->train_data)
+        status = ddl_option_missing("train", "--train-data PATH (train_data in a recipe)", err);
+    else if (!status && t->resume && !*t->out)
+        status = ddl_option_missing("train --resume", "--out DIR (out in a recipe), the run's folder", err);
     if (!status)
         status = trainer_agree(run, trainer_is_root(run) ? look_for_end(run, err) : DDL_OK, err);
     if (status || (run->finished = trainer_any(run, run->finished)))
@@ -527,10 +538,6 @@ static ddl_status make(struct run *run, struct ddl_error *err)
 ddl_status trainer_open(struct run *run, struct ddl_error *err)
 {
     struct ddl_train_config *t = &run->config;
-    if (!*t->train_data)
-        return ddl_option_missing("train", "--train-data PATH (train_data in a recipe)", err);
-    if (t->resume && !*t->out)
-        return ddl_option_missing("train --resume", "--out DIR (out in a recipe), the run's folder", err);
     ddl_comm_describe(t->comm, "the start of the run");
     ddl_status status = open_ranks(run, err);
     if (status || run->finished)

@@ -65,6 +65,12 @@ static ddl_status explain(struct run *run, ddl_status status, struct ddl_error *
     return status;
 }
 
+void trainer_postpone_validation(struct run *run)
+{
+    const struct ddl_train_progress *p = &run->progress;
+    run->state.pending = (struct ddl_pending){ true, p->lr, p->grad_norm, p->skipped };
+}
+
 /* What the steps have written is on the disk, so that no checkpoint is ahead of it after a power cut. */
 static ddl_status sync_records(struct run *run, struct ddl_error *err)
 {

@@ -156,10 +156,13 @@ ddl_status ddl_step_finish(const struct ddl_step *step, ddl_status status, doubl
     }
     if (status)
         return status;
-    if (out->scale == 0)
+    if (out->scale == 0) {
         out->decision = DDL_SPIKE_SKIP;
-    else if (step->spike.z > 0)
+        if (step->spike_state)
+            step->spike_state->skipped++;
+    } else if (step->spike.z > 0) {
         out->decision = ddl_spike_decide(&step->spike, step->spike_state, out->grad_norm, &out->spike);
+    }
     if (out->decision != DDL_SPIKE_SKIP) {
         ddl_optim_clip(step->optim, step->sums, 0, NULL);
         ddl_optim_update(step->optim, lr);
