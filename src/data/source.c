@@ -12,12 +12,18 @@
 #include <unistd.h>
 #include <zlib.h>
 #include <zstd.h>
+#include <zstd_errors.h>
 
 enum { PACKED_CAPACITY = 1 << 17, POLL_MS = 50 };
 
 static const char *display_name(const struct ddl_source *s)
 {
     return strcmp(s->path, "-") == 0 ? "standard input" : s->path;
+}
+
+static ddl_status out_of_memory(const struct ddl_source *s, struct ddl_error *err)
+{
+    return ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory to unpack it", display_name(s));
 }
 
 static ddl_status start_decoder(struct ddl_source *s, struct ddl_error *err)
@@ -40,7 +46,7 @@ static ddl_status start_decoder(struct ddl_source *s, struct ddl_error *err)
     if (ok && s->packing != DDL_PACKING_NONE)
         ok = (s->packed = malloc(PACKED_CAPACITY)) != NULL;
     s->inside = s->packing != DDL_PACKING_NONE;
-    return ok ? DDL_OK : ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory to unpack it", display_name(s));
+    return ok ? DDL_OK : out_of_memory(s, err);
 }
 
 ddl_status ddl_source_open(struct ddl_source *s, const char *path, enum ddl_packing packing,
@@ -199,6 +205,8 @@ static ddl_status step_zstd(struct ddl_source *s, unsigned char *out, size_t cap
     bool moved = to.pos > 0 || in.pos > s->packed_at;
     s->packed_at = in.pos;
     *n = to.pos;
+    if (ZSTD_getErrorCode(result) == ZSTD_error_memory_allocation)
+        return out_of_memory(s, err); /* for the window of the frame */
     if (ZSTD_isError(result))
         return corrupted(s, "zstd", ZSTD_getErrorName(result), err);
     s->frame.produced += to.pos;

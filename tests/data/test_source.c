@@ -4,6 +4,8 @@
 #include "base/rng.h"
 #include "data/source.h"
 
+#include <sys/resource.h>
+
 static const struct {
     enum ddl_packing packing;
     pack_fn *pack;
@@ -169,6 +171,33 @@ static void frame_content_size(void **state)
     free(packed);
 }
 
+/* A frame with the window of zstd --long=31, and what is said where there is no memory for it. */
+static void long_window(void **state)
+{
+    (void)state;
+    static const unsigned char frame[] = { 0x28, 0xb5, 0x2f, 0xfd, 0,   0xa8, 0x29,
+                                           0,    0,    'h',  'e',  'l', 'l',  'o' };
+    const char *path = scratch_path("long");
+    unsigned char out[64];
+    struct ddl_error err;
+    size_t size;
+    write_file(path, frame, sizeof frame);
+    assert_ok(read_all(path, DDL_PACKING_ZSTD, 16, out, sizeof out, &size, &err), err);
+    assert_int_equal(size, 5);
+    assert_memory_equal(out, "hello", 5);
+#ifndef DDL_SANITIZED /* a sanitizer reserves more than any limit */
+    struct rlimit before, small;
+    assert_int_equal(getrlimit(RLIMIT_AS, &before), 0);
+    small = before;
+    small.rlim_cur = 1u << 30;
+    assert_int_equal(setrlimit(RLIMIT_AS, &small), 0);
+    ddl_status status = read_all(path, DDL_PACKING_ZSTD, 16, out, sizeof out, &size, &err);
+    assert_int_equal(setrlimit(RLIMIT_AS, &before), 0);
+    assert_int_equal(status, DDL_E_MEMORY);
+    assert_says(&err, "long: out of memory to unpack it");
+#endif
+}
+
 static void missing_and_stopped(void **state)
 {
     (void)state;
@@ -234,6 +263,7 @@ int main(void)
         cmocka_unit_test(bytes_after_the_last_member),
         cmocka_unit_test(padding),
         cmocka_unit_test(frame_content_size),
+        cmocka_unit_test(long_window),
         cmocka_unit_test(missing_and_stopped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
