@@ -15,8 +15,8 @@
 
 enum { V = 67, CONTEXT = 40, SLOTS = 11 };
 
-static const char *const presets[] = { "baseline", "ddl-1", "ddl-tc-ec", "ddl-cc-ec",
-                                       "hyper",    "mhc",   "attnres",   "mixed" };
+static const char *const presets[] = { "baseline", "ddl-1",   "ddl-tc-ec", "ddl-cc-ec",  "hyper",
+                                       "mhc",      "attnres", "mixed",     "denseformer" };
 enum { PRESETS = sizeof presets / sizeof *presets, PRECISIONS = TEST_PRECISIONS };
 
 static struct ddl_config config_of(const char *preset)

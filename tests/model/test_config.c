@@ -1,5 +1,5 @@
 /* model/config/config.c: presets, sizes, checks, derived figures. */
-#include "support/support.h"
+#include "support/files.h"
 
 #include "ddl/config.h"
 
@@ -332,6 +332,10 @@ static void checks(void **state)
         { "baseline", "ddl_laurel_rank", "1048577",
           "ddl_laurel_rank: 1048577 is out of range (0 to 1048576)" },
         { "ddl-cc", "ddl_residual", "scale", "ddl_value_channels is 4, but ddl_residual scale has only 1" },
+        { "ddl-1", "ddl_v_sigmoid_scale", "0", "ddl_v_sigmoid_scale: expected another number than 0" },
+        { "ddl-1-beta1", "ddl_beta_constant_value", "2.5",
+          "ddl_beta_constant_value: 2.5 is out of range (0 to ddl_beta_max, 2)" },
+        { "ddl-1-beta1", "ddl_beta_max", "3", NULL },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct ddl_error err;
@@ -348,6 +352,29 @@ static void checks(void **state)
         if (strncmp(err.text, cases[i].message, strlen(cases[i].message)) != 0)
             fail_msg("'%s', wanted '%s'", err.text, cases[i].message);
     }
+}
+
+/* Values of layer 0 cannot be mixed into some layers whose update depends on attention and others without. */
+static void mixed_values(void **state)
+{
+    (void)state;
+    struct ddl_error err;
+    struct ddl_config c = ddl_config_defaults();
+    c.n_layers = 3;
+    c.value_residual = true;
+    c.map = DDL_MAP_V;
+    c.update = DDL_UPDATE_ERASE;
+    c.residual = DDL_RESIDUAL_DELTA;
+    assert_ok(ddl_config_check(&c, &err), err);
+    assert_ok(ddl_config_set_by_layer(&c, "add,delta,add", "x", &err), err);
+    assert_int_equal(ddl_config_check(&c, &err), DDL_E_USAGE);
+    assert_says(&err, "with this update the rule delta of layer 1 does not");
+    c.update = DDL_UPDATE_DELTA;
+    assert_ok(ddl_config_check(&c, &err), err);
+    c.v_constant = true;
+    assert_int_equal(ddl_config_check(&c, &err), DDL_E_USAGE);
+    c.value_residual = false;
+    assert_ok(ddl_config_check(&c, &err), err);
 }
 
 /* The initial value of the gate: half of a range up to at most 1 unless it is given, and inside the range. */
@@ -455,6 +482,7 @@ int main(void)
         cmocka_unit_test(sizes),
         cmocka_unit_test(derived),
         cmocka_unit_test(checks),
+        cmocka_unit_test(mixed_values),
         cmocka_unit_test(gate_range),
         cmocka_unit_test(more_checks),
         cmocka_unit_test(rule_by_layer),

@@ -378,6 +378,29 @@ static void own_keys_are_in_the_metadata(void **state)
     assert_int_equal(c.map, DDL_MAP_V);
 }
 
+/* Keys that config.json lacks are those of the metadata, whichever others it has. */
+static void metadata_completes_config_json(void **state)
+{
+    (void)state;
+    struct ddl_error err;
+    struct ddl_config c = ddl_config_defaults();
+    c.residual = DDL_RESIDUAL_DELTA;
+    c.update = DDL_UPDATE_ERASE;
+    c.beta_max = 3;
+    assert_ok(ddl_file_make_dir(scratch_path("completed"), &err), err);
+    save(&c, scratch_path("completed"));
+    json_t *root = json_load_file(scratch_path("completed/config.json"), 0, NULL);
+    json_t *keys = json_pack("{s:s, s:s, s:i, s:s, s:s}", "ddl_residual", "delta", "ddl_map", "k",
+                             "ddl_k_rank", 0, "ddl_compress", "channel", "ddl_embed", "repeat");
+    assert_int_equal(json_object_update(root, keys), 0);
+    assert_int_equal(json_dump_file(root, scratch_path("completed/config.json"), 0), 0);
+    json_decref(keys);
+    json_decref(root);
+    assert_ok(ddl_config_load(&c, scratch_path("completed"), NULL, NULL, &err), err);
+    assert_int_equal(c.update, DDL_UPDATE_ERASE);
+    assert_true(c.beta_max == 3);
+}
+
 static void bad_metadata_has_its_message(void **state)
 {
     (void)state;
@@ -624,6 +647,7 @@ int main(void)
         cmocka_unit_test(warnings_and_aliases),
         cmocka_unit_test(keys_are_in_order),
         cmocka_unit_test(own_keys_are_in_the_metadata),
+        cmocka_unit_test(metadata_completes_config_json),
         cmocka_unit_test(bad_metadata_has_its_message),
         cmocka_unit_test(switches_of_the_release),
     };

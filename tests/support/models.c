@@ -263,6 +263,14 @@ static void gate_to_one(struct ddl_config *k)
     k->beta_max = 1;
 }
 
+/* A target without effect, which alone reads the context. */
+static void erase_context_fixed(struct ddl_config *k)
+{
+    gate_constant(k);
+    k->update = DDL_UPDATE_ERASE;
+    k->v_input = DDL_V_CONTEXT;
+}
+
 static void depth_blocks(struct ddl_config *k)
 {
     k->n_layers = 4;
@@ -324,6 +332,7 @@ const struct small_variant small_variants[] = {
     { "ddl-1 gate to 1", "ddl-1", gate_to_one },
     { "attnres", "attnres", NULL },
     { "attnres, blocks of three, mixed values", "attnres", depth_blocks },
+    { "ddl-mix erase context, fixed gate", "ddl-mix", erase_context_fixed },
 };
 _Static_assert(sizeof small_variants / sizeof *small_variants == SMALL_VARIANTS,
                "SMALL_VARIANTS counts the rows");

@@ -10,7 +10,7 @@ struct small_variant {
     const char *name, *preset;
     void (*change)(struct ddl_config *k); /* NULL: the preset as it is */
 };
-enum { SMALL_VARIANTS = 53, SMALL_B = 2, SMALL_T = 9 };
+enum { SMALL_VARIANTS = 54, SMALL_B = 2, SMALL_T = 9 };
 extern const struct small_variant small_variants[]; /* (SMALL_VARIANTS) */
 
 /* Precisions that every backend has. */

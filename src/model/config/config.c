@@ -127,8 +127,8 @@ static const struct ddl_other_name mlps[] = {
         "attention mixes its values with those of layer 0 (ResFormer)")                                      \
     ROW(BOOL, ddl_beta_constant, beta_constant, 0, 0, NULL, RESIDUAL | OWN_IF_SET | OF(DELTA) | OF(GATED),   \
         "delta, gated: the gate is a constant")                                                              \
-    ROW(FLOAT, ddl_beta_constant_value, beta_constant_value, 0, 2, NULL,                                     \
-        RESIDUAL | OWN_IF_SET | OF(DELTA) | OF(GATED), "value of the constant gate")                         \
+    ROW(FLOAT, ddl_beta_constant_value, beta_constant_value, 0, 1e6, NULL,                                   \
+        RESIDUAL | OWN_IF_SET | OF(DELTA) | OF(GATED), "value of the constant gate, up to ddl_beta_max")     \
     ROW(FLOAT, ddl_beta_max, beta_max, 1e-6, 1e6, NULL, RESIDUAL | OWN_IF_SET | OF(DELTA) | OF(GATED),       \
         "delta, gated: upper end of the gate")                                                               \
     ROW(BOOL, ddl_f_norm, f_norm, 0, 0, NULL,                                                                \
@@ -589,10 +589,15 @@ const char *ddl_config_preset_name(const struct ddl_config *config)
 
 /* ---- checks ---- */
 
-/* beta_init lies inside (0, beta_max); with the default range of the gate its ends are allowed too. */
+/* beta_init lies inside (0, beta_max); with the default range of the gate its ends are allowed too. A
+ * constant gate lies in [0, beta_max]. */
 static ddl_status check_gate(const struct ddl_config *config, struct ddl_error *err)
 {
     double beta = (double)ddl_config_beta_init(config), most = (double)config->beta_max;
+    if (config->beta_constant && config->beta_constant_value > config->beta_max)
+        return ddl_error_set(err, DDL_E_USAGE,
+                             "ddl_beta_constant_value: %g is out of range (0 to ddl_beta_max, %g)",
+                             (double)config->beta_constant_value, most);
     const struct ddl_config fresh = ddl_config_defaults();
     bool ends = config->beta_max == fresh.beta_max;
     if (ends ? beta <= most : beta > 0 && beta < most)
@@ -612,6 +617,27 @@ static ddl_status check_f_norm(const struct ddl_config *config, struct ddl_error
     return ddl_error_set(err, DDL_E_USAGE,
                          "ddl_f_norm: expected a layer with the rule add, scale, gated, highway or laurel, "
                          "found none");
+}
+
+/* The values of layer 0 reach the others: either all layers use what their attention computes, or none does.
+ */
+static ddl_status check_values(const struct ddl_config *config, struct ddl_error *err)
+{
+    size_t unused = config->n_layers, n = 0;
+    for (size_t l = config->n_layers; l-- > 0;) {
+        const struct residual_rule *rule = residual_rule_of(config, l);
+        if (!rule->uses_f || rule->uses_f(config))
+            continue;
+        unused = l;
+        n++;
+    }
+    if (!config->value_residual || n == 0 || n == config->n_layers)
+        return DDL_OK;
+    return ddl_error_set(
+        err, DDL_E_USAGE,
+        "value_residual: expected layers that all depend on the output of attention, but with "
+        "this update the rule %s of layer %zu does not",
+        ddl_config_residual_name(config, unused), unused);
 }
 
 ddl_status ddl_config_check(const struct ddl_config *config, struct ddl_error *err)
@@ -641,5 +667,7 @@ ddl_status ddl_config_check(const struct ddl_config *config, struct ddl_error *e
     }
     if (!status)
         status = check_gate(config, err);
+    if (!status)
+        status = check_values(config, err);
     return status ? status : check_f_norm(config, err);
 }

@@ -264,9 +264,9 @@ static ddl_status read_by_layer(const struct reader *r, const json_t *root, stru
                              json_array_size(list), config->n_layers);
     for (size_t i = 0, used = 0; i < json_array_size(list); i++) {
         const json_t *rule = json_array_get(list, i);
-        if (!json_is_string(rule))
+        if (!json_is_string(rule) || json_string_length(rule) == 0)
             return ddl_error_set(err, DDL_E_FORMAT, "%s: rule %zu is %s, expected the name of a rule", where,
-                                 i, type_found(rule));
+                                 i, json_is_string(rule) ? "empty" : type_found(rule));
         int n = snprintf(rules + used, sizeof rules - used, "%s%.*s", i ? "," : "", DDL_RULE_NAME - 2,
                          json_string_value(rule));
         used += (size_t)n;
@@ -330,8 +330,9 @@ static ddl_status read_keys(const struct reader *r, const char *folder, json_t *
     status = read_by_layer(r, root, config, err);
     bool incomplete = false;
     for (size_t i = 0; i < sizeof own_keys / sizeof *own_keys; i++)
-        incomplete = incomplete || !json_object_get(root, own_keys[i]);
-    if (!status && incomplete)
+        incomplete = incomplete || ddl_json_lacks(root, own_keys[i]);
+    /* the metadata may have further keys */
+    if (!status && (incomplete || ddl_safetensors_in_folder(folder)))
         status = read_tensors(folder, root, config, err);
     if (!status && ddl_config_check(config, err))
         status = ddl_error_prefix(err, DDL_E_FORMAT, r->path);

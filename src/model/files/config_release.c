@@ -129,7 +129,7 @@ static ddl_status detect_state(const struct source *s, struct ddl_error *err)
     if (!shortconv && !weight)
         return ddl_error_set(
             err, DDL_E_FORMAT,
-            "config.json says ddl_value_channels %zu, but the tensors have no "
+            "the model has %zu value channels, but the tensors have no "
             "transformer.h.0.compress.weight and no transformer.h.0.compress.shortconv.weight",
             config->channels);
     if (ddl_json_lacks(s->root, "ddl_compress"))

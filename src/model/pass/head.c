@@ -43,7 +43,8 @@ static struct linear product_of(const struct pass *p, struct part part, struct w
                             .scale = ddl_config_logit_scale(p->config),
                             .W = { .form = operand_rows(E.form, part.column, d),
                                    .grad = E.grad ? E.grad + part.column * d : NULL,
-                                   .grad_is_zero = E.grad_is_zero } };
+                                   .grad_is_zero = E.grad_is_zero,
+                                   .tf32 = E.tf32 } };
 }
 
 static struct operand normed(const struct pass *p, struct part part)

@@ -357,8 +357,8 @@ ddl_status workspace_measure(struct ddl_workspace *ws, const struct ddl_config *
         return ddl_error_set(err, DDL_E_MEMORY, "workspace: out of memory");
     if (!ddl_size_mul(batch, tokens, &N) || N > INT32_MAX || N == 0)
         return ddl_error_set(err, DDL_E_USAGE,
-                             "workspace: %zu sequences of %zu tokens exceed the address space", batch,
-                             tokens);
+                             "workspace: expected 1 to %d tokens, found %zu sequences of %zu", INT32_MAX,
+                             batch, tokens);
     workspace_place(ws, arena, config);
     if (arena->overflow)
         return ddl_error_set(err, DDL_E_USAGE,

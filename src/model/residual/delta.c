@@ -25,6 +25,8 @@ _Static_assert((int)N_PARAMS <= RULE_PARAMS && (int)N_ACTS <= RULE_ACTS && (int)
 
 static ddl_status check(const struct ddl_config *config, struct ddl_error *err)
 {
+    if (!config->v_constant && config->v_sigmoid && config->v_scale == 0)
+        return ddl_error_set(err, DDL_E_USAGE, "ddl_v_sigmoid_scale: expected another number than 0");
     if (config->map == DDL_MAP_K || config->steps == 1)
         return DDL_OK;
     return ddl_error_set(err, DDL_E_USAGE, "ddl_steps is %zu, but ddl_map is v: several steps need ddl_map k",
@@ -50,7 +52,8 @@ static bool uses_f(const struct ddl_config *config)
 
 static unsigned reads(const struct ddl_config *config)
 {
-    bool target = config->map == DDL_MAP_K && config->v_input == DDL_V_CONTEXT && uses_target(config);
+    /* a target without effect is computed too, for reports */
+    bool target = config->map == DDL_MAP_K && config->v_input == DDL_V_CONTEXT && !config->v_constant;
     bool direction = config->map == DDL_MAP_V && config->channels > 1;
     unsigned sums = config->map == DDL_MAP_V ? RULE_SUMS_DF : 0;
     return gate_reads(config) | (target ? RULE_READS_CTX : 0) | (direction ? RULE_MULTIPLIES_X_IN : 0) | sums;
