@@ -177,6 +177,7 @@ void ddl_profile_init(struct ddl_profile *profile, struct ddl_backend *real)
     profile->ops.zero = timed_zero;
     profile->ops.q8_bytes = pass_q8_bytes;
     profile->ops.begin_graph = profile->ops.end_graph = NULL; /* each op is waited for */
+    profile->ops.group = NULL;                                /* its functions take the real context */
     profile->ops.peak_rate = NULL;                            /* not passed on: ops are timed one by one */
 #define REPLACE(name, args) profile->ops.name = real->ops->name ? timed_##name : NULL;
     DDL_OPS(REPLACE)

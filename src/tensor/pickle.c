@@ -67,7 +67,7 @@ struct machine {
     struct ddl_pickle out;
     size_t n_values, values_capacity, n_items, items_capacity;
     ddl_pickle_ref *stack, *memo;
-    size_t n_stack, stack_capacity, n_memo, memo_capacity, n_memoized;
+    size_t n_stack, stack_capacity, memo_capacity, n_memoized;
     struct ddl_error *err;
 };
 

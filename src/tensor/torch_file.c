@@ -190,6 +190,8 @@ static ddl_status read_shape(const struct reader *r, ddl_pickle_ref sizes, ddl_p
     for (size_t i = 0; i < t->ndim; i++) {
         if (!as_size(size[i], &t->shape[i]))
             return tensor_error(r, t, "a dimension of the shape is not a nonnegative integer");
+        if (stride[i]->kind != DDL_PICKLE_INT)
+            return tensor_error(r, t, "a stride is not an integer");
     }
     if (!ddl_tensor_measure(t))
         return tensor_error(r, t, "the shape is too large");

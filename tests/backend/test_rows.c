@@ -9,6 +9,7 @@
 
 DEFINE_CALL(rank, rank_args)
 DEFINE_CALL(adamw, adamw_args)
+DEFINE_CALL(weighted_sum, weighted_sum_args)
 
 struct shape {
     size_t N, d;
@@ -170,12 +171,49 @@ static void test_optimizer(void **state)
     }
 }
 
+/* A row of several has the bits that it has alone, wherever the parts of the threads end. */
+static void test_weighted_sum_of_rows(void **state)
+{
+    (void)state;
+    enum { ROWS = 9, ARRAYS = 6, WIDEST = 199 };
+    static const size_t widths[] = { 1, 31, 100, WIDEST };
+    static float all[ROWS * WIDEST], alone[WIDEST];
+    float *X = floats_around(ARRAYS * ROWS * WIDEST, 0, 1), *w = floats_around(ARRAYS, 0, 1);
+    for (size_t isa = 0; isa_name(isa); isa++) {
+        for (size_t threads = 1; threads <= 3; threads++) {
+            struct ddl_backend *cpu = cpu_backend(isa_name(isa), threads);
+            for (size_t i = 0; cpu && i < sizeof widths / sizeof *widths; i++) {
+                size_t d = widths[i];
+                struct weighted_sum_args a = { .n = ARRAYS,
+                                               .count = ROWS * d,
+                                               .X_stride = ROWS * d,
+                                               .w_stride = 1,
+                                               .X = X,
+                                               .w = w,
+                                               .out = all };
+                call_weighted_sum(cpu, &a);
+                a.count = d;
+                a.out = alone;
+                for (size_t row = 0; row < ROWS; row++) {
+                    a.X = X + row * d;
+                    call_weighted_sum(cpu, &a);
+                    assert_memory_equal(alone, all + row * d, d * sizeof *alone);
+                }
+            }
+            ddl_backend_free(cpu);
+        }
+    }
+    ddl_mem_free(X);
+    ddl_mem_free(w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_clip),
         cmocka_unit_test(test_optimizer),
         cmocka_unit_test(test_rank),
+        cmocka_unit_test(test_weighted_sum_of_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -19,9 +19,12 @@ struct product {
     struct shape shape;
     dnnl_primitive_t primitive;
     dnnl_memory_t A, B, C, scratch; /* scratch NULL: the primitive needs none */
+    uint64_t used;                  /* which use of all was the last; 0: the entry is free */
 };
 
-enum { PRODUCTS = 256 }; /* a model has some tens of shapes; of more, the oldest is replaced */
+enum {
+    PRODUCTS = 256
+}; /* a model has some tens of shapes; of more, the one unused for longest is replaced */
 
 /* One scratchpad for all primitives, allocated here: oneDNN guarantees its own only for the thread that
  * creates the primitive. */
@@ -29,7 +32,7 @@ struct library {
     dnnl_engine_t engine;
     dnnl_stream_t stream;
     struct product product[PRODUCTS];
-    size_t made;   /* over all time */
+    uint64_t uses; /* of all products */
     void *scratch; /* large enough for every product so far */
     size_t scratch_bytes;
 };
@@ -249,14 +252,23 @@ static dnnl_status_t make_product(struct product *out, struct library *library, 
 /* The primitive of this shape, created on first use; NULL if it cannot be created. */
 static struct product *find_product(struct library *library, const struct shape *shape)
 {
-    size_t n = library->made < PRODUCTS ? library->made : PRODUCTS;
-    for (size_t i = 0; i < n; i++) {
-        if (library->product[i].primitive && same_shape(&library->product[i].shape, shape))
-            return &library->product[i];
+    for (size_t i = 0; i < PRODUCTS && library->product[i].primitive; i++) {
+        if (!same_shape(&library->product[i].shape, shape))
+            continue;
+        library->product[i].used = ++library->uses;
+        return &library->product[i];
     }
-    struct product *product = &library->product[library->made++ % PRODUCTS];
-    drop(product);
-    return make_product(product, library, shape) == dnnl_success ? product : NULL;
+    struct product made = { 0 }, *place = library->product;
+    if (make_product(&made, library, shape) != dnnl_success)
+        return NULL;
+    for (size_t i = 1; i < PRODUCTS; i++) {
+        if (library->product[i].used < place->used)
+            place = &library->product[i];
+    }
+    drop(place);
+    *place = made;
+    place->used = ++library->uses;
+    return place;
 }
 
 /* Version 3.7 reads a strided vector as if it were contiguous. */

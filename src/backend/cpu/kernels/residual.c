@@ -5,6 +5,7 @@
 #include "backend/cpu/kernels/vmath.h"
 
 #include <math.h>
+#include <string.h>
 
 void DDL_KERNEL(f_norm_fwd)(const void *args, size_t lo, size_t hi, float *scratch)
 {
@@ -298,13 +299,18 @@ void DDL_KERNEL(weighted_sum)(const void *args, size_t lo, size_t hi, float *scr
         if (a->out16)
             round_row(WIDE, a->out + i, a->out16 + i);
     }
-    for (; i < hi; i++) {
-        float sum = a->accumulate ? a->out[i] : 0;
+    /* The last numbers are vectors too: where a call ends depends on other rows, and a scalar loop need not
+     * be rounded like the one above. */
+    for (; i < hi; i += V) {
+        size_t n = hi - i < V ? hi - i : V;
+        float lanes[V];
+        vec sum = a->accumulate ? load_within(a->out, i, hi) : splat(0);
         for (size_t j = 0; j < a->n; j++)
-            sum += a->w[j * a->w_stride] * a->X[j * a->X_stride + i];
-        a->out[i] = sum;
+            sum += splat(a->w[j * a->w_stride]) * load_within(a->X + j * a->X_stride, i, hi);
+        store(lanes, sum);
+        memcpy(a->out + i, lanes, n * sizeof *lanes);
         if (a->out16)
-            a->out16[i] = ddl_bf16_round(sum);
+            round_row(n, lanes, a->out16 + i);
     }
 }
 

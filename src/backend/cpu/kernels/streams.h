@@ -43,12 +43,6 @@ INLINE void store_sums(vec *a, const size_t n, float *out)
 
 /* ---- products with a few vectors ---- */
 
-/* Numbers [i, i + V) of a row, or those before `end` and zeros. */
-INLINE vec load_within(const float *x, size_t i, size_t end)
-{
-    return i + V <= end ? load(x + i) : load_first(x + i, (end - i) * sizeof *x);
-}
-
 /* One step of the sums of dots_tile. */
 INLINE void add_dots(const size_t R, const size_t O, size_t i, size_t end, size_t width, const float *x,
                      const float *W, vec *sum)

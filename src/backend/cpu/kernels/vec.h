@@ -67,6 +67,12 @@ INLINE vec load_first(const void *x, size_t bytes)
 #endif
 }
 
+/* Numbers [i, i + V) of a row, or those before `end` and zeros. */
+INLINE vec load_within(const float *x, size_t i, size_t end)
+{
+    return i + V <= end ? load(x + i) : load_first(x + i, (end - i) * sizeof *x);
+}
+
 /* Prefetch distance in rows, where rows are not contiguous (keys and values of attention). */
 enum { ROWS_AHEAD = 8 };
 
