@@ -53,8 +53,8 @@ DDL_API size_t ddl_comm_local_size(const ddl_comm *comm);
 DDL_API size_t ddl_comm_threads(const ddl_comm *comm, size_t threads);
 
 /* Longest time in seconds that a call on comm waits for other ranks, 0 for no limit; 600 unless set. The
- * environment variable DDL_COMM_TIMEOUT replaces it. When the limit is reached, all ranks are ended with a
- * message that names those that did not reach the call. All ranks set the same value. */
+ * environment variable DDL_COMM_TIMEOUT replaces any limit but 0. When the limit is reached, all ranks are
+ * ended with a message that names those that did not reach the call. All ranks set the same value. */
 DDL_API void ddl_comm_set_time_limit(ddl_comm *comm, double seconds);
 
 /* All ranks continue with one status: DDL_OK if it is that of all ranks. Otherwise the status and message of

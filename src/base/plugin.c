@@ -54,6 +54,11 @@ static bool find_program(char *out)
     return n > 0;
 }
 
+bool ddl_plugin_own_file(char out[DDL_PLUGIN_PATH_SIZE])
+{
+    return find_library(out) || find_program(out);
+}
+
 /* Folder i in which plugins are searched for; false where it is not known. */
 static bool folder(size_t i, char *out)
 {

@@ -177,6 +177,8 @@ ddl_status ddl_bench_comm(const struct ddl_bench_comm_config *config, struct ddl
                           struct ddl_error *err)
 {
     struct job job = { .config = config };
+    struct ddl_error unused;
+    err = err ? err : &unused;
     enum ddl_comm_dtype dtype = config->bf16 ? DDL_COMM_BF16 : DDL_COMM_F32;
     bench_begin(out, "comm", NULL);
     ddl_comm_library(out->backend, sizeof out->backend);

@@ -41,8 +41,8 @@ size_t ddl_comm_threads(const ddl_comm *comm, size_t threads)
 
 void ddl_comm_set_time_limit(ddl_comm *comm, double seconds)
 {
-    if (comm && !comm->time_limit_is_fixed)
-        comm->time_limit = seconds;
+    if (comm)
+        comm->time_limit = seconds > 0 && comm->limit_instead >= 0 ? comm->limit_instead : seconds;
 }
 
 static void format_text(char *out, size_t size, const char *format, va_list args)

@@ -27,6 +27,7 @@ ddl_comm *ddl_comm_create(const struct ddl_comm_transport *transport)
         abort();
     }
     comm->time_limit = TIME_LIMIT;
+    comm->limit_instead = -1;
     comm->message_limit = (size_t)1 << 30;
     ddl_comm_describe(comm, "the start of the program");
     ddl_comm_gather(comm, sizeof *comm->hosts, transport->host, comm->hosts);

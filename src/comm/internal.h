@@ -35,8 +35,8 @@ struct ddl_comm_batch {
 
 struct ddl_comm {
     struct ddl_comm_transport transport;
-    double time_limit; /* seconds; 0: none */
-    bool time_limit_is_fixed;
+    double time_limit;    /* seconds; 0: none */
+    double limit_instead; /* replaces any limit but 0; negative: none does */
     double last_message;  /* clock of the last ddl_comm_still_working */
     size_t message_limit; /* bytes */
     char what[DDL_COMM_WHAT_SIZE];

@@ -123,10 +123,8 @@ ddl_status ddl_comm_open(ddl_comm **out, struct ddl_error *err)
     if (status)
         return status;
     *out = ddl_comm_create(&transport);
-    if (seconds >= 0) {
-        ddl_comm_set_time_limit(*out, seconds);
-        (*out)->time_limit_is_fixed = true;
-    }
+    (*out)->limit_instead = seconds;
+    ddl_comm_set_time_limit(*out, (*out)->time_limit);
     return DDL_OK;
 }
 

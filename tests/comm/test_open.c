@@ -3,12 +3,14 @@
 #define _POSIX_C_SOURCE 200809L
 #include "support/support.h"
 
+#include "base/plugin.h"
 #include "comm/comm.h"
 #include "comm/internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const char *const variables[] = {
     "OMPI_COMM_WORLD_SIZE", "PMI_SIZE",        "MV2_COMM_WORLD_SIZE",  "FLUX_JOB_SIZE",
@@ -94,6 +96,10 @@ static void one_rank(void **state)
     assert_string_equal(ddl_comm_host(comm, 0), "stub");
     ddl_comm_set_time_limit(comm, 7); /* the environment's remains */
     assert_true(comm->time_limit == 2.5);
+    ddl_comm_set_time_limit(comm, 0); /* where other ranks may take any time */
+    assert_true(comm->time_limit == 0);
+    ddl_comm_set_time_limit(comm, 7);
+    assert_true(comm->time_limit == 2.5);
     ddl_comm_sum_f64(comm, 1, &x);
     assert_true(x == 3);
     ddl_comm_library(library, sizeof library);
@@ -101,6 +107,15 @@ static void one_rank(void **state)
     assert_null(getenv("STUB_CLOSED"));
     ddl_comm_close(comm);
     assert_non_null(getenv("STUB_CLOSED"));
+}
+
+static void own_file(void **state)
+{
+    (void)state;
+    char path[DDL_PLUGIN_PATH_SIZE];
+    assert_true(ddl_plugin_own_file(path));
+    assert_int_equal(path[0], '/');
+    assert_int_equal(access(path, R_OK), 0);
 }
 
 static void time_limits(void **state)
@@ -208,6 +223,7 @@ int main(void)
         cmocka_unit_test_setup(no_launcher, clear_environment),
         cmocka_unit_test_setup(launchers, clear_environment),
         cmocka_unit_test_setup(launched, clear_environment),
+        cmocka_unit_test(own_file),
         cmocka_unit_test_setup(one_rank, clear_environment),
         cmocka_unit_test_setup(time_limits, clear_environment),
         cmocka_unit_test_setup(wrong_choice, clear_environment),

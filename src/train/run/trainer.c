@@ -443,8 +443,11 @@ ddl_status ddl_train_run(const struct ddl_train_config *config, const struct ddl
     static const struct ddl_train_callbacks silent = { 0 };
     struct ddl_error why = { 0 }; /* messages are composed, whether the caller wants them or not */
     struct run *run = calloc(1, sizeof *run);
-    if (!run)
-        return ddl_error_set(err, DDL_E_MEMORY, "out of memory");
+    if (!run) {
+        ddl_status agreed =
+            ddl_comm_agree(config->comm, ddl_error_set(&why, DDL_E_MEMORY, "out of memory"), &why);
+        return ddl_error_set(err, agreed, "%s", why.text);
+    }
     run->config = *config;
     run->callbacks = callbacks ? callbacks : &silent;
     if (!trainer_is_root(run)) {

@@ -1,18 +1,18 @@
 /* What the ranks of a run have in common. Rank 0 alone has the run folder: it looks for an earlier run and
  * writes all files. The others get from it what follows from that, and all compare what they have themselves.
  */
-#define _GNU_SOURCE /* dladdr */
+#define _POSIX_C_SOURCE 200809L
 #include "train/run/trainer.h"
 
 #include "base/crc32c.h"
 #include "base/file.h"
+#include "base/plugin.h"
 #include "ddl/version.h"
 #include "model/params/flat.h"
 #include "ops/ops.h"
 #include "train/config/train_config.h"
 #include "train/run/plan.h"
 
-#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,14 +36,13 @@ bool trainer_any(const struct run *run, bool yes)
 
 /* ---- comparing ---- */
 
-/* The checksum of the file with this program's code: the program or its library. 0 if it cannot be read. */
+/* The checksum of the file with this code. 0 if it cannot be read. */
 static uint32_t code_checksum(void)
 {
-    Dl_info info;
+    char path[DDL_PLUGIN_PATH_SIZE];
     struct ddl_file_map map;
     uint32_t checksum = 0;
-    if (dladdr(ddl_relative_to_key, &info) && info.dli_fname &&
-        !ddl_file_map_open(&map, info.dli_fname, NULL)) {
+    if (ddl_plugin_own_file(path) && !ddl_file_map_open(&map, path, NULL)) {
         checksum = ddl_crc32c(map.data, map.size);
         ddl_file_map_close(&map);
     }
