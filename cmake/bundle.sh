@@ -62,6 +62,7 @@ ddl --version --verbose shows whether it was found.}
 END
 
 archive=$out/$name.tar.zst
+rm -f "$out"/ddl-*.tar.zst
 tar -C "$out" --sort=name --owner=0 --group=0 --numeric-owner --mtime="@${SOURCE_DATE_EPOCH:-$(date +%s)}" -cf - "$name" |
     zstd -q -f -T0 "-${DDL_BUNDLE_LEVEL:-19}" -o "$archive"
 rm -rf "$top"
