@@ -53,6 +53,11 @@ def check_columns(file, path: Path, columns: list[str]) -> None:
             raise Failure(f"{path}: column '{column}': expected one of {', '.join(there)}")
 
 
+def as_json(value: object) -> str:
+    """A value that JSON has no type for: text without Parquet's annotation as text, dates and numbers as they print."""
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
 def read_lines(path: Path, columns: list[str]) -> Iterator[tuple[list[str], int]]:
     """The rows of a file as lines of JSON, in batches, each with its number of rows without a first column."""
     from pyarrow import ArrowException
@@ -63,9 +68,9 @@ def read_lines(path: Path, columns: list[str]) -> Iterator[tuple[list[str], int]
             check_columns(file, path, columns)
             for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=columns):
                 rows = [row for row in batch.to_pylist() if row[columns[0]] is not None]
-                dump = (json.dumps({c: row[c] for c in columns}, ensure_ascii=False, default=str) for row in rows)
+                dump = (json.dumps({c: row[c] for c in columns}, ensure_ascii=False, default=as_json) for row in rows)
                 yield [line + "\n" for line in dump], batch.num_rows - len(rows)
-    except (ArrowException, OSError) as problem:
+    except (ArrowException, OSError, ValueError) as problem:  # ValueError: text that is not UTF-8
         raise Failure(f"{path}: cannot read: {problem}") from None
 
 
@@ -145,9 +150,11 @@ def main() -> None:
             convert_to_folder(files, a.columns.split(","), a.out)
         else:
             convert_to_stdout(files, a.columns.split(","), a.rows)
-    except Failure as problem:
+    except Exception as problem:
         if not a.out:
             print(f"parquet_to_jsonl failed: {problem}", flush=True)
+        if not isinstance(problem, Failure):
+            raise
         sys.exit(f"parquet_to_jsonl: {problem}")
 
 

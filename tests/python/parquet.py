@@ -46,6 +46,19 @@ def nulls() -> None:
     assert done.stderr == "parquet_to_jsonl: left out 1 rows without 'text'\n"
 
 
+def binary() -> None:
+    """Text without Parquet's annotation, as Spark may write it; and bytes that are no text, with either type."""
+    path, text, wrong = SCRATCH / "binary.parquet", "über\n".encode(), b"\xff"
+    pyarrow.parquet.write_table(pyarrow.table({"text": pyarrow.array([text], pyarrow.binary())}), path)
+    assert rows(path) == [{"text": "über\n"}]
+    data = pyarrow.array([wrong], pyarrow.binary())
+    for column in data, pyarrow.Array.from_buffers(pyarrow.string(), 1, data.buffers()):
+        pyarrow.parquet.write_table(pyarrow.table({"text": column}), path)
+        done = run(path)
+        assert done.returncode == 1 and "binary.parquet: cannot read: 'utf-8' codec" in done.stderr, done.stderr
+        assert done.stdout.startswith("parquet_to_jsonl failed: ")
+
+
 def failures() -> None:
     broken, empty = SCRATCH / "broken.parquet", SCRATCH / "empty"
     broken.write_bytes(b"PAR1 this is no Parquet file")
@@ -128,7 +141,7 @@ def folders() -> None:
 
 def main() -> None:
     subprocess.run([sys.executable, str(SOURCE / "tests/python/make_parquet.py"), str(FOLDER)], check=True)
-    for test in (content, nulls, failures, pipes, folders):
+    for test in (content, nulls, binary, failures, pipes, folders):
         test()
         print(f"[       OK ] {test.__name__}")
 
