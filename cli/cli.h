@@ -92,6 +92,11 @@ const char *last_word(const char *name);
 ddl_status check_arguments(const char *command, int n, char **argv, int min, int max, const char *expected,
                            struct ddl_error *err);
 
+/* DDL_E_USAGE with "--NAME: expected with WITH" if one of `names`, rows of `table`, NULL-ended, was given (by
+ * ddl_option_find_given). */
+ddl_status check_needs(const struct ddl_option *table, const bool *given, const char *const *names,
+                       const char *with, struct ddl_error *err);
+
 /* Removes slashes at the end of a path. */
 void trim_slashes(char *path);
 

@@ -68,6 +68,21 @@ ddl_status check_arguments(const char *command, int n, char **argv, int min, int
     return DDL_OK;
 }
 
+ddl_status check_needs(const struct ddl_option *table, const bool *given, const char *const *names,
+                       const char *with, struct ddl_error *err)
+{
+    for (; *names; names++) {
+        char name[64];
+        if (!given[ddl_option_find(table, *names) - table])
+            continue;
+        snprintf(name, sizeof name, "%s", *names);
+        for (char *c = name; *c; c++)
+            *c = *c == '_' ? '-' : *c;
+        return ddl_error_set(err, DDL_E_USAGE, "--%s: expected with %s", name, with);
+    }
+    return DDL_OK;
+}
+
 void print_overview(FILE *out)
 {
     fprintf(out, "usage: ddl COMMAND [ARGUMENT ...]\n\n"

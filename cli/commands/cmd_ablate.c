@@ -9,6 +9,7 @@
 #include "cli/model/token_data.h"
 #include "cli/model/windows.h"
 
+#include <math.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -114,6 +115,10 @@ static ddl_status sweep(struct ablation *a, struct ddl_error *err)
         status = force_plan_apply_one(&a->plan, s, model, a->means, err);
         if (!status)
             status = evaluate(a, &result, err);
+        if (status == DDL_E_NUMERIC) { /* due to the change: the unchanged model has a finite loss */
+            result.loss = NAN;
+            status = DDL_OK;
+        }
         if (!status)
             a->rows[a->n_rows++] = (struct row){ s, result.loss, result.loss - a->base.loss };
     }

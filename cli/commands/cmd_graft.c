@@ -419,6 +419,22 @@ static ddl_status check_flags(const struct flags *flags, struct ddl_error *err)
     return DDL_OK;
 }
 
+/* That no option of fine-tuning is given where nothing is trained. */
+static ddl_status check_sweep(int argc, char **argv, struct ddl_error *err)
+{
+    static const char *const of_flags[] = { "keep_models", NULL };
+    static const char *const of_keys[] = {
+        "steps", "accumulate", "global_batch", "lr",           "lr_min_ratio", "schedule", "decay_ratio",
+        "beta1", "beta2",      "eps",          "weight_decay", "clip",         "spike_z",  "spike_window",
+        "dtype", "recompute",  "order",        "log_every",    "warmup",       NULL,
+    };
+    bool given[2 * MAX_KEYS];
+    ddl_option_find_given(flag_table(), key_table(), argc, argv, given);
+    ddl_status status = check_needs(flag_table(), given, of_flags, "--sweep", err);
+    ddl_option_find_given(key_table(), flag_table(), argc, argv, given);
+    return status ? status : check_needs(key_table(), given, of_keys, "--sweep", err);
+}
+
 /* The options twice: first for the folder, whose configuration gives the defaults of the rule's keys. */
 static ddl_status read_options(struct work *w, int argc, char **argv, struct ddl_error *err)
 {
@@ -434,6 +450,8 @@ static ddl_status read_options(struct work *w, int argc, char **argv, struct ddl
         status = check_arguments("graft", n, copy, 1, 1, "a model folder (DIR)", err);
     if (!status)
         status = check_flags(&w->flags, err);
+    if (!status && !w->flags.sweep)
+        status = check_sweep(argc, argv, err);
     if (!status)
         status = folder_find(&w->found, copy[1], w->flags.which, w->flags.verify,
                              w->flags.json || w->flags.csv || w->flags.quiet, err);

@@ -112,36 +112,29 @@ static const struct {
 };
 enum { GROUPS = sizeof groups / sizeof *groups, MOST_ROWS = 64 };
 
-static ddl_status parse(struct eval_flags *flags, int argc, char **argv, int *n, struct ddl_error *err)
+/* The rows of all groups. */
+static const struct ddl_option *all_rows(void)
 {
-    struct ddl_option all[MOST_ROWS] = { 0 };
+    static struct ddl_option all[MOST_ROWS];
     size_t used = 0;
     for (size_t g = 0; g < GROUPS; g++) {
         for (const struct ddl_option *row = groups[g].rows; row->name && used < MOST_ROWS - 1; row++)
             all[used++] = *row;
     }
-    return ddl_option_parse(all, flags, NULL, NULL, argc, argv, n, err);
-}
-
-/* The row of an argument "--name", "--name=value" or "--no-name", or NULL. */
-static const struct ddl_option *row_of(const struct ddl_option *table, const char *argument)
-{
-    char name[64];
-    if (strncmp(argument, "--", 2) != 0)
-        return NULL;
-    snprintf(name, sizeof name, "%.*s", (int)strcspn(argument + 2, "="), argument + 2);
-    const struct ddl_option *row = ddl_option_find(table, name);
-    bool no = strncmp(name, "no-", 3) == 0 || strncmp(name, "no_", 3) == 0;
-    return row || !no ? row : ddl_option_find(table, name + 3);
+    all[used] = (struct ddl_option){ 0 };
+    return all;
 }
 
 /* The first option of each group among the arguments, or NULL. */
 static void find_given(const struct ddl_option *given[GROUPS], int argc, char **argv)
 {
     for (size_t g = 0; g < GROUPS; g++) {
-        given[g] = NULL;
-        for (int i = 1; i < argc && strcmp(argv[i], "--") != 0 && !given[g]; i++)
-            given[g] = row_of(groups[g].rows, argv[i]);
+        bool of_rows[MOST_ROWS];
+        const struct ddl_option *row = groups[g].rows;
+        ddl_option_find_given(row, all_rows(), argc, argv, of_rows);
+        while (row->name && !of_rows[row - groups[g].rows])
+            row++;
+        given[g] = row->name ? row : NULL;
     }
 }
 
@@ -213,7 +206,7 @@ static int run_rank(ddl_comm *comm, int argc, char **argv)
     const struct ddl_option *given[GROUPS];
     int n;
     find_given(given, argc, argv); /* the parser reorders the arguments */
-    ddl_status status = parse(&flags, argc, argv, &n, &err);
+    ddl_status status = ddl_option_parse(all_rows(), &flags, NULL, NULL, argc, argv, &n, &err);
     if (!status)
         status = check_flags(&flags, given, n, argv, &err);
     if (!status && comm && strcmp(flags.tokens.text, "-") == 0)

@@ -83,7 +83,7 @@ static const struct ddl_option rows[] = {
                      .value = "ID=X",
                      .help = "add X to the logit of token ID (-inf: never choose it); may be repeated" },
     { "echo", DDL_OPTION_BOOL, AT(echo), 0, 0, 0, NULL, NULL,
-      "print the prompt before each text [default: on if standard output is a terminal]" },
+      "without --json: print the prompt before each text [default: on if standard output is a terminal]" },
     MODEL_ROWS(struct flags),
     { "json", DDL_OPTION_BOOL, AT(json), 0, 0, 0, NULL, NULL, "print all texts as JSON at the end" },
     { 0 },

@@ -100,6 +100,22 @@ static ddl_status inspect_prompt(const struct flags *flags, const struct folder 
     return status;
 }
 
+/* That each option of rows has an effect. */
+static ddl_status check_effects(const struct flags *flags, const bool *given, struct ddl_error *err)
+{
+    static const char *const of_shards[] = { "format", NULL };
+    static const char *const of_windows[] = { "tokens", "seq", NULL };
+    static const char *const of_states[] = { "save_sublayers", "save_every", NULL };
+    ddl_status status = DDL_OK;
+    if (!*flags->tokens.val_data)
+        status = check_needs(rows, given, of_shards, "--val-data", err);
+    if (!status && *flags->prompt)
+        status = check_needs(rows, given, of_windows, "--val-data or --text", err);
+    if (!status && !*flags->save_states)
+        status = check_needs(rows, given, of_states, "--save-states", err);
+    return status;
+}
+
 static ddl_status check_flags(const struct flags *flags, int n, char **argv, struct ddl_error *err)
 {
     ddl_status status = check_arguments("inspect", n, argv, 1, 1, "a model folder (DIR)", err);
@@ -119,9 +135,13 @@ static int cmd_inspect(int argc, char **argv)
     struct folder folder = { 0 };
     ddl_inspection *inspection = NULL;
     int n;
+    bool given[sizeof rows / sizeof *rows];
+    ddl_option_find_given(rows, NULL, argc, argv, given); /* the parser reorders the arguments */
     ddl_status status = ddl_option_parse(rows, &flags, NULL, NULL, argc, argv, &n, &err);
     if (!status)
         status = check_flags(&flags, n, argv, &err);
+    if (!status)
+        status = check_effects(&flags, given, &err);
     if (status)
         return report_error(&err);
     if (*flags.save_states) {

@@ -348,9 +348,11 @@ void print_inspection(const struct inspected *i)
     const ddl_inspection *in = i->inspection;
     struct ddl_loss loss = ddl_inspect_loss(in);
     const struct ddl_inspect_depth *depth = ddl_inspect_depth(in);
-    printf("%s: loss %.4f on %llu tokens in sequences of %zu\n", printable(i->dir),
-           loss.sum / (double)loss.n_targets, (unsigned long long)ddl_inspect_tokens(in),
-           ddl_inspect_seq(in));
+    char mean[32] = "-"; /* a single token has no target */
+    if (loss.n_targets)
+        snprintf(mean, sizeof mean, "%.4f", loss.sum / (double)loss.n_targets);
+    printf("%s: loss %s on %llu tokens in sequences of %zu\n", printable(i->dir), mean,
+           (unsigned long long)ddl_inspect_tokens(in), ddl_inspect_seq(in));
     if (i->prompt) {
         print_prompt_table(i);
         return;

@@ -72,6 +72,7 @@ static ddl_status add_value(struct spec *spec, const char *name, const char *val
         spec->mean = true;
         return DDL_OK;
     }
+    spec->mean = spec->mean && !row->has_mean;
     struct ddl_option option = row->option;
     option.max = row->most ? row->most(config) : option.max;
     return ddl_option_set(&option, &spec->force, value, option.name, err);
@@ -173,11 +174,25 @@ static ddl_status check_together(const struct spec *spec, struct ddl_error *err)
     return DDL_OK;
 }
 
+/* That some key applies to the sublayers that the spec names. */
+static ddl_status check_sub(const struct spec *spec, struct ddl_error *err)
+{
+    const struct ddl_force_row *row = ddl_force_rows();
+    if (spec->sub == ALL || keys_of(spec, spec->sub))
+        return DDL_OK;
+    while (!(spec->force.keys & row->key))
+        row++;
+    return ddl_error_set(err, DDL_E_USAGE, "%s: expected sub=%s, found sub=%s", row->option.name,
+                         subs[row->sub], subs[spec->sub]);
+}
+
 static ddl_status add_spec(struct force_plan *plan, const struct spec *spec, const struct ddl_config *config,
                            struct ddl_error *err)
 {
     size_t n = 0;
     ddl_status status = check_together(spec, err);
+    if (!status)
+        status = check_sub(spec, err);
     if (status)
         return status;
     for (size_t l = 0; l < config->n_layers; l++) {

@@ -35,7 +35,7 @@ const AXES = [
 ];
 const view = { x: "step", smoothing: 0, highest: null };
 const xAxis = () => ({ title: AXES.find((row) => row[0] === view.x)[2], format: short });
-const pointsOf = (key) => steps.map((row) => ({ x: row[view.x], y: row[key] })).filter((point) => isNumber(point.x) && isNumber(point.y));
+const pointsOf = (key) => steps.map((row) => ({ x: row[view.x], y: row[key], step: row.step })).filter((point) => isNumber(point.x) && isNumber(point.y));
 const below = (points) => points.filter((point) => !view.highest || point.y <= view.highest);
 
 function curves() {
@@ -43,7 +43,7 @@ function curves() {
     ["lr", "learning rate", {}], ["grad_norm", "gradient norm, before clipping", { log: logScale("grad_norm") }],
     ["tokens_per_s", "tokens per second", { min: 0, format: short }],
   ].filter(([key]) => steps.some((row) => isNumber(row[key])));
-  const validations = () => below(pointsOf("val_loss")).map((point, i) => ({ ...point, apart: i === 0 && steps[0].step === 0 && isNumber(steps[0].val_loss) }));
+  const validations = () => below(pointsOf("val_loss").map((point) => ({ ...point, apart: point.step === 0 })));
   const loss = chart({
     label: "Training and validation loss", height: 400,
     caption: "Training loss is that of each logged step. The validation loss before training is a point of its own. Smoothing is the weight of the previous average in an exponential moving average of the training loss.",

@@ -182,6 +182,7 @@ static void test_refusals(void **state)
           "--val-tokens: expected with --val-data or --text, found with --tasks; --limit limits documents" },
         { "eval " MODEL " --tasks , --tokenizer data/tokenizer", 2, "tasks: expected at least one task" },
         { "eval " MODEL " --tasks pica --tokenizer data/tokenizer", 2, "found 'pica'" },
+        { "eval " MODEL " --tasks piqa,piqa " COMMON, 2, "piqa: there is a task named 'piqa' already" },
         { "eval " MODEL " --tasks sciq " COMMON, 1, "sciq/test.json: no such file" },
         { "eval " MODEL " --tasks piqa --shots 4096 --fewshot-seed -1", 2, "fewshot" },
     };

@@ -3,6 +3,9 @@
 #include "support/program.h"
 #include "support/runs.h"
 
+#include "ddl/backend.h"
+#include "ddl/model.h"
+
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
@@ -161,6 +164,7 @@ static void means_are_measured_first(void **state)
     assert_true(mean != free_loss && mean != loss_of(delta, "--force beta=0"));
     assert_true(fabs(mean - free_loss) < 0.5);
     assert_true(loss_of(delta, "--force beta=mean --force scale=1") == free_loss);
+    assert_true(loss_of(delta, "--force beta=mean,beta=0.5") == loss_of(delta, "--force beta=0.5"));
 }
 
 static void refusals(void **state)
@@ -185,8 +189,7 @@ static void refusals(void **state)
           "beta, scale and update: expected layers with the rule delta, the model has none" },
         { add, "--force average=none",
           "average: expected layers with a sum of dense_average after it, sub=mlp, the model has none" },
-        { dense, "--force sub=attn,average=none",
-          "average: expected layers with a sum of dense_average after it, sub=mlp, the model has none" },
+        { dense, "--force layers=1,sub=attn,average=none", "average: expected sub=mlp, found sub=attn" },
         { dense, "--force average=all", "average: 'all' is none of none" },
         { add, "--force layers=1,beta=0", "expected a layer with the rule delta, layer 1 has the rule add" },
         { delta, "--force layers=1,beta=0,f_scale=0",
@@ -208,6 +211,45 @@ static void refusals(void **state)
 }
 
 /* ---- ablate ---- */
+
+/* A model with the rule scale, whose factors of the last sublayer are just below overflow. */
+static const char *steep_folder(void)
+{
+    struct ddl_error err;
+    ddl_backend *backend;
+    ddl_model *model;
+    const char *path = tiny_folder("steep", "scale");
+    assert_ok(ddl_backend_create(&backend, "ref", 0, &err), err);
+    assert_ok(ddl_model_load(&model, path, backend, NULL, NULL, &err), err);
+    for (size_t i = 0; i < ddl_model_n_params(model); i++) {
+        const struct ddl_param *param = ddl_model_param(model, i);
+        if (!strstr(param->name, ".h.2.") || !strstr(param->name, "mlp.scale"))
+            continue;
+        float *values = malloc(param->count * sizeof *values);
+        assert_non_null(values);
+        for (size_t j = 0; j < param->count; j++)
+            values[j] = 1e37f;
+        ddl_model_write_param(model, i, values);
+        free(values);
+    }
+    assert_ok(ddl_model_save(model, path, &err), err);
+    ddl_model_free(model);
+    ddl_backend_free(backend);
+    return path;
+}
+
+/* A change that leaves no finite loss is a row of the table, the first. */
+static void ablation_without_a_loss(void **state)
+{
+    (void)state;
+    json_t *root = json_of("ablate", steep_folder(), "--force sub=mlp,f_scale=1e6");
+    const json_t *list = json_object_get(root, "sublayers");
+    assert_int_equal(json_array_size(list), 3);
+    assert_true(json_is_null(json_object_get(json_array_get(list, 0), "loss")));
+    assert_true(json_is_number(json_object_get(json_array_get(list, 1), "loss")));
+    assert_true(json_is_true(json_object_get(root, "complete")));
+    json_decref(root);
+}
 
 /* Every sublayer once, sorted by the increase; each loss is that of eval with the same force. */
 static void check_ablation(const char *folder, const char *options, const char *force, size_t expected)
@@ -271,6 +313,7 @@ int main(void)
         cmocka_unit_test(means_are_measured_first),
         cmocka_unit_test(refusals),
         cmocka_unit_test(ablations),
+        cmocka_unit_test(ablation_without_a_loss),
         cmocka_unit_test(ablation_table),
     };
     return cmocka_run_group_tests(tests, write_inputs, NULL);

@@ -127,6 +127,8 @@ static void refusals(void **state)
         { add, "--layers 0 --beta-init 3", "ddl_beta_init: 3 is out of range (0 to 2)", 2 },
         { add, "--rule delta", "graft: missing argument: expected --layers LIST, --sweep or", 2 },
         { add, "--layers 0 --csv", "--csv, --markdown: expected with --sweep", 2 },
+        { add, "--layers 0 --lr 1e-3", "--lr: expected with --sweep", 2 },
+        { add, "--layers 0 --keep-models", "--keep-models: expected with --sweep", 2 },
         { add, "--sweep --json --csv", "expected one of --json, --csv and --markdown, found several", 2 },
         { add, "--sweep", "graft: missing argument: expected --train-data PATH", 2 },
         { wide, "--layers 0 --rule add", "ddl_value_channels: expected 1, found 4", 2 },

@@ -170,7 +170,11 @@ static void refusals(void **state)
         ddl("inspect '%s' --quiet --prompt 'a prompt that has more tokens than the context holds'", delta),
         2);
     assert_printed("--prompt: expected at most 16 tokens (the model's context), found ");
+    assert_int_equal(ddl("inspect '%s' --prompt x --tokens 8", delta), 2);
+    assert_printed("--tokens: expected with --val-data or --text");
     const struct refusal list[] = {
+        { "inspect x --text a --format auto", 2, "--format: expected with --val-data" },
+        { "inspect x --text a --save-every 2", 2, "--save-every: expected with --save-states" },
         { "inspect", 2, "a model folder (DIR)" },
         { "inspect x", 2, "--val-data PATH, --text FILE or --prompt TEXT" },
         { "inspect x --text a --prompt b", 2,

@@ -171,7 +171,7 @@ static void frame_content_size(void **state)
     free(packed);
 }
 
-/* A frame with the window of zstd --long=31, and what is said where there is no memory for it. */
+/* A frame with the window of zstd --long=31, and the message where there is no memory for it. */
 static void long_window(void **state)
 {
     (void)state;

@@ -15,9 +15,17 @@ static ddl_status append(struct ddl_task_list *list, const char *name, const str
     if (!grown)
         return ddl_error_set(err, DDL_E_MEMORY, "task %s: out of memory", name);
     list->tasks = grown;
-    ddl_status status = ddl_task_load(&list->tasks[list->n], name, config, tokenizer, err);
-    list->n += status == DDL_OK;
-    return status;
+    ddl_status status = ddl_task_load(&grown[list->n], name, config, tokenizer, err);
+    if (status)
+        return status;
+    const char *title = ddl_task_title(grown[list->n++]);
+    for (size_t i = 0; i + 1 < list->n; i++) {
+        if (strcmp(ddl_task_title(grown[i]), title) == 0)
+            return ddl_error_set(
+                err, DDL_E_USAGE,
+                "tasks: %s: there is a task named '%s' already: results are reported by name", name, title);
+    }
+    return DDL_OK;
 }
 
 /* Appends "NAME: PATH" to the lines in `text`, truncated. */
