@@ -12,23 +12,18 @@ gpt2_tokenizer                               the folder of the tokenizer that sh
 """
 from __future__ import annotations
 
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 from deep_delta import cli, runs
 from deep_delta.engine import Engine, Scores, Session
 from deep_delta.errors import DdlError
 from deep_delta.paths import gpt2_tokenizer
+from deep_delta.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from deep_delta.connection import Connection, Reader, Readout, expand, load, wrap
     from deep_delta.hf import DeepDeltaConfig, DeepDeltaForCausalLM
     from deep_delta.llama import patch_llama
-
-try:
-    __version__ = version("deep-delta")
-except PackageNotFoundError:  # a source tree that is not installed
-    __version__ = "0"
 
 NEEDS_TORCH = ("Connection", "Reader", "Readout", "expand", "load", "wrap")
 NEEDS_TRANSFORMERS = ("DeepDeltaConfig", "DeepDeltaForCausalLM")

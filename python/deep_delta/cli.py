@@ -14,18 +14,24 @@ from pathlib import Path
 from typing import Any, NoReturn, Union
 
 from deep_delta.errors import DdlError
-from deep_delta.paths import program
+from deep_delta.paths import INSTALL, program
 
 Value = Union[str, int, float, bool, "os.PathLike[str]", Sequence[Any]]
 
 REPEATED = ("stop", "force")  # options that are given once for each value
 EXIT = {1: "failed", 2: "usage", 3: "interrupted"}
+TEXT: Any = {"encoding": "utf-8", "errors": "replace"}  # samples of a model may be invalid UTF-8
 POLL = 0.1  # seconds between reads of metrics.jsonl
 
 
 def main() -> NoReturn:
     """The command `ddl` that the package installs: becomes the program."""
-    path = program()
+    try:
+        path = program()
+    except FileNotFoundError as error:
+        sys.exit(f"ddl: {error}")
+    if os.path.exists(sys.argv[0]) and os.path.samefile(path, sys.argv[0]):
+        sys.exit(f"ddl: {path}: this is the command of the Python package, which has no program: {INSTALL}")
     os.execv(path, [str(path), *sys.argv[1:]])
 
 
@@ -63,9 +69,9 @@ def run(*words: str | os.PathLike[str], **options: Value) -> Any:
     message of a command that failed. Commands that are shown in a terminal (ddl train): train().
     """
     command = [str(program()), *[os.fspath(word) for word in words], *arguments(options)]
-    done = subprocess.run([*command, "--json"], capture_output=True, text=True)
+    done = subprocess.run([*command, "--json"], capture_output=True, **TEXT)
     if done.returncode == 2 and re.search(r"unknown option '?--json", done.stderr):
-        done = subprocess.run(command, capture_output=True, text=True)
+        done = subprocess.run(command, capture_output=True, **TEXT)
         if done.returncode == 0:
             return done.stdout
     if done.returncode != 0:
@@ -89,7 +95,7 @@ def train(recipe: str | os.PathLike[str] | None = None, *, progress: bool = True
     options: dict[str, Value] = {"json": True, **keys}
     options.update({name: True for name, on in (("resume", resume), ("overwrite", overwrite)) if on})
     process = subprocess.Popen([str(program()), "train", *words, *arguments(options)], stdout=subprocess.PIPE,
-                               stderr=subprocess.PIPE, text=True, start_new_session=True)
+                               stderr=subprocess.PIPE, start_new_session=True, **TEXT)
     watched = Watched(process)
     try:
         for step, total, loss in watched.steps():

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any, Callable
 
 import numpy as np
@@ -18,13 +19,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from deep_delta.errors import DdlError
 from deep_delta.paths import library
+from deep_delta.version import __version__
 
 Floats = NDArray[np.float32]
 Ids = NDArray[np.int32]
 
 PRECISIONS = {"f32": 0, "bf16": 1, "tf32": 2, "int8": 3}
 CACHES = {"auto": 0, "f32": 1, "bf16": 2}
-FINISH = ("length", "end", "stop", "context", "cancelled")
+SYNCHRONOUS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL}  # handled by the thread that raised them
 
 
 class Error(c.Structure):
@@ -34,8 +36,9 @@ class Error(c.Structure):
 
 
 class Batch(c.Structure):
-    """struct ddl_batch"""
+    """struct ddl_batch, and the arrays that it points to"""
 
+    arrays: tuple[Ids, Ids]
     _fields_ = [("B", c.c_size_t), ("T", c.c_size_t), ("tokens", c.c_void_p), ("targets", c.c_void_p)]
 
 
@@ -182,8 +185,13 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
 
 
 def open_library() -> c.CDLL:
-    """Libddl with the types of its functions declared."""
-    lib = c.CDLL(str(library()))
+    """Libddl with the types of its functions declared. DdlError if MAJOR.MINOR is not that of the package."""
+    path = library()
+    lib = c.CDLL(str(path))
+    lib.ddl_version.restype = c.c_char_p
+    found = lib.ddl_version().decode()
+    if __version__ != "0" and found.split(".")[:2] != __version__.split(".")[:2]:
+        raise DdlError(f"{path}: wrong version: expected {__version__}, that of the package, found {found}", "unsupported")
     for name, (result, parameters) in FUNCTIONS.items():
         function = getattr(lib, name)
         function.restype, function.argtypes = result, parameters
@@ -207,34 +215,82 @@ def ids_of(tokens: ArrayLike) -> Ids:
     return np.ascontiguousarray(given, np.int32)
 
 
-class Interrupts:
-    """SIGINT during a call of the library, in the main thread: what the handler raises, such as KeyboardInterrupt, is
-    appended to `raised`, because ctypes discards an exception that leaves a callback. deferred False: it is raised.
+class Call:
+    """A call of the library that a worker makes while another thread waits. function is given the error to fill; it
+    refers to all memory that the library uses.
     """
 
-    def __init__(self, raised: list[BaseException]) -> None:
-        in_main = threading.current_thread() is threading.main_thread()
-        self.raised, self.deferred = raised, True
-        self.handler = signal.getsignal(signal.SIGINT) if in_main else None
+    def __init__(self, function: Callable[[Error], int]) -> None:
+        self.function: Callable[[Error], int] | None = function
+        self.status, self.error = 0, Error()
+        self.ended = False
+        self.texts: SimpleQueue[bytes | None] = SimpleQueue()  # for on_text; None: the call has ended
+        self.raised: list[BaseException] = []  # the first exception of either thread
 
-    def handle(self, number: int, frame: Any) -> None:
-        """Calls the handler that was there before."""
-        assert callable(self.handler)
+    def run(self) -> None:
+        """Makes the call, in the worker."""
+        assert self.function is not None
         try:
-            self.handler(number, frame)
+            self.status = self.function(self.error)
         except BaseException as exception:
-            if not self.deferred:
-                raise
             self.raised.append(exception)
+        self.function = None  # objects of the call are freed before its end
+        self.ended = True
+        self.texts.put(None)
 
-    def __enter__(self) -> Interrupts:
-        if callable(self.handler):  # otherwise SIGINT is ignored, or ends the process
-            signal.signal(signal.SIGINT, self.handle)
-        return self
+    def wait(self, on_text: Callable[[str], Any] | None) -> None:
+        """Waits until the call has ended. An exception of on_text or of a signal handler is raised after that."""
+        while True:
+            try:
+                while not (self.ended and self.texts.empty()):
+                    text = self.texts.get()
+                    if text is not None and on_text is not None and not self.raised:
+                        on_text(text.decode("utf-8", "replace"))
+                break
+            except BaseException as exception:
+                if not self.raised:
+                    self.raised.append(exception)
+        if self.raised:
+            raise self.raised.pop(0)
 
-    def __exit__(self, *exception: object) -> None:
-        if callable(self.handler):
-            signal.signal(signal.SIGINT, self.handler)
+
+class Worker:
+    """A thread that computes for the thread that created it, and ends with it.
+
+    It and its OpenMP threads block signals: oneDNN uses the stack pointer as a general register, so that the frame of
+    a signal handler, Python's included, would overwrite its buffers.
+    """
+
+    def __init__(self) -> None:
+        self.process = os.getpid()
+        self.calls: SimpleQueue[Call | None] = SimpleQueue()
+        threading.Thread(target=work, args=(self.calls,), name="deep_delta", daemon=True).start()
+
+    def __del__(self) -> None:
+        self.calls.put(None)
+
+
+def work(calls: SimpleQueue[Call | None]) -> None:
+    """Makes calls until there is a None."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - SYNCHRONOUS)
+    while True:
+        call = calls.get()
+        if call is None:
+            return
+        call.run()
+        del call
+
+
+WORKERS = threading.local()  # worker: that of the thread
+
+
+def compute(call: Call, on_text: Callable[[str], Any] | None = None) -> None:
+    """Makes a call in the worker of this thread. on_text gets the call's texts, in this thread."""
+    worker: Worker | None = getattr(WORKERS, "worker", None)
+    if worker is None or worker.process != os.getpid():  # threads do not survive a fork
+        worker = WORKERS.worker = Worker()
+    worker.calls.put(call)
+    call.wait(on_text)
 
 
 @dataclass
@@ -268,12 +324,14 @@ class Handle:
         """Frees the object, then its owner, where nothing needs them any more."""
         if not self.gone or self.owned:
             return
-        if self.pointer:
-            getattr(self.lib, self.free)(self.pointer)
-            self.pointer = c.c_void_p()
-        if self.owner is not None and self.number in self.owner.owned:
-            self.owner.owned.discard(self.number)
-            self.owner.release()
+        pointer, self.pointer = self.pointer, c.c_void_p()
+        try:
+            if pointer:
+                getattr(self.lib, self.free)(pointer)
+        finally:  # also after an exception of a signal handler
+            if self.owner is not None and self.number in self.owner.owned:
+                self.owner.owned.discard(self.number)
+                self.owner.release()
 
     def __del__(self) -> None:
         self.gone = True
@@ -304,15 +362,22 @@ class Engine:
         self._check(lib.ddl_run_find(found, os.fsencode(path), str(which).encode(), verify, None, None, error), error)
         self.path = Path(os.fsdecode(found.path))
         name = backend.encode() if backend else None
-        self._check(lib.ddl_backend_create(self._backend.pointer, name, threads, error), error)
+        self._call(lambda error: lib.ddl_backend_create(self._backend.pointer, name, threads, error))
         # ddl_run_find has compared the files.
         options = LoadOptions(no_verify=True, precision=precision)
-        self._check(lib.ddl_model_load_with(self._model.pointer, found.path, self._backend.pointer, options, error), error)
+        self._call(lambda error: lib.ddl_model_load_with(self._model.pointer, found.path, self._backend.pointer, options,
+                                                         error))
         config = lib.ddl_model_config(self._model.pointer).contents
         self.vocab_size, self.context = int(config.vocab_size), int(config.block_size)
         self.parameters = int(lib.ddl_model_size(self._model.pointer))
         self._tokenizer_path = Path(tokenizer) if tokenizer is not None else self.path
         self._tokenizer: Handle | None = None
+
+    def _call(self, function: Callable[[Error], int]) -> None:
+        """Makes a call in the worker of this thread. Raises DdlError for a status other than ok."""
+        call = Call(function)
+        compute(call)
+        self._check(call.status, call.error)
 
     def tokenizer(self) -> Handle:
         """The tokenizer, loaded when it is first needed."""
@@ -342,8 +407,8 @@ class Engine:
             out += c.string_at(text, size.value)
         return out.decode("utf-8", "replace")
 
-    def _batch(self, tokens: ArrayLike, targets: ArrayLike | None) -> tuple[Batch, Ids, Ids]:
-        """A batch and the arrays that it points to."""
+    def _batch(self, tokens: ArrayLike, targets: ArrayLike | None) -> Batch:
+        """A batch of tokens, by default with each sequence's next tokens as targets."""
         rows = np.atleast_2d(ids_of(tokens))
         if rows.ndim != 2 or rows.size == 0:
             raise ValueError(f"tokens: expected a sequence of ids, or an array (B, T), found shape {rows.shape}")
@@ -354,10 +419,12 @@ class Engine:
             expected = np.atleast_2d(ids_of(targets))
             if expected.shape != rows.shape:
                 raise ValueError(f"targets: expected the shape of tokens, {rows.shape}, found {expected.shape}")
-        return Batch(rows.shape[0], rows.shape[1], rows.ctypes.data, expected.ctypes.data), rows, expected
+        batch = Batch(rows.shape[0], rows.shape[1], rows.ctypes.data, expected.ctypes.data)
+        batch.arrays = rows, expected
+        return batch
 
     def _workspace(self, batch: Batch, ranks: bool) -> Handle:
-        """Memory for a pass over a batch."""
+        """Memory for a pass over a batch, allocated and freed in the worker."""
         workspace, error = Handle(self.lib, "ddl_workspace_free", self._model), Error()
         options = WorkspaceOptions(batch=batch.B, tokens=batch.T, ranks=ranks)
         self._check(self.lib.ddl_workspace_create(workspace.pointer, self._model.pointer, options, error), error)
@@ -367,26 +434,34 @@ class Engine:
         """Logits (B, rows, V) of the last `rows` positions of tokens (B, T), by default of all. One sequence (T)
         gives (rows, V).
         """
-        batch, held, expected = self._batch(tokens, None)
+        batch = self._batch(tokens, None)
         rows = batch.T if rows is None else rows
         if not 1 <= rows <= batch.T:
             raise ValueError(f"rows: expected 1 to {batch.T}, found {rows}")
-        out, error = np.empty((batch.B, rows, self.vocab_size), np.float32), Error()
-        workspace = self._workspace(batch, False)
-        self._check(self.lib.ddl_model_logits(self._model.pointer, workspace.pointer, batch, rows, out.ctypes.data, error),
-                    error)
+        out = np.empty((batch.B, rows, self.vocab_size), np.float32)
+
+        def compute_logits(error: Error) -> int:
+            workspace = self._workspace(batch, False)
+            return int(self.lib.ddl_model_logits(self._model.pointer, workspace.pointer, batch, rows, out.ctypes.data,
+                                                 error))
+
+        self._call(compute_logits)
         return out if np.ndim(tokens) == 2 else out[0]
 
     def scores(self, tokens: ArrayLike, targets: ArrayLike | None = None) -> Scores:
         """Losses of tokens (B, T) against targets (B, T), -1 where there is none; by default each sequence's next
         token, the last one without.
         """
-        batch, held, expected = self._batch(tokens, targets)
-        shape, error, loss = (batch.B, batch.T), Error(), Loss()
+        batch = self._batch(tokens, targets)
+        shape, loss = (batch.B, batch.T), Loss()
         losses, entropies, ranks = np.empty(shape, np.float32), np.empty(shape, np.float32), np.empty(shape, np.int32)
-        rows = RowScores(losses.ctypes.data, ranks.ctypes.data, entropies.ctypes.data)
-        workspace = self._workspace(batch, True)
-        self._check(self.lib.ddl_model_scores(self._model.pointer, workspace.pointer, batch, loss, rows, error), error)
+
+        def compute_scores(error: Error) -> int:
+            workspace = self._workspace(batch, True)
+            rows = RowScores(losses.ctypes.data, ranks.ctypes.data, entropies.ctypes.data)
+            return int(self.lib.ddl_model_scores(self._model.pointer, workspace.pointer, batch, loss, rows, error))
+
+        self._call(compute_scores)
         return Scores(loss.sum / loss.n_targets if loss.n_targets else float("nan"), losses, ranks, entropies)
 
     def session(self, slots: int = 1, tokens: int | None = None, cache: str = "auto") -> Session:
@@ -408,28 +483,23 @@ class Engine:
                             (c.c_int32 * len(stop_ids))(*stop_ids), len(stop_ids), biases, len(biases))
         config = GenerateConfig(sampling, 1, choice("cache", cache, CACHES))
         pieces: list[bytes] = []
-        raised: list[BaseException] = []
 
         def receive(user: Any, sequence: int, text: Any, size: int) -> int:
             pieces.append(c.string_at(text, size))
-            try:
-                if on_text is not None and not raised:
-                    interrupts.deferred = False
-                    on_text(pieces[-1].decode("utf-8", "replace"))
-                    interrupts.deferred = True
-            except BaseException as exception:  # must not cross the library
-                interrupts.deferred = True
-                raised.append(exception)
-            return 1 if raised else 0
+            if on_text is not None:
+                call.texts.put(pieces[-1])
+            return 1 if call.raised else 0
 
-        raw, error, result = prompt.encode(), Error(), GenerateResult()
-        request = GenerateRequest(self._model.pointer, self.tokenizer().pointer, c.pointer(config), raw, len(raw),
-                                  TEXT_FN(receive), None)
-        with Interrupts(raised) as interrupts:
-            status = self.lib.ddl_generate(request, result, error)
-        if raised:
-            raise raised[0]
-        self._check(status, error)
+        raw, result, tokens = prompt.encode(), GenerateResult(), self.tokenizer()
+
+        def generate_text(error: Error) -> int:
+            request = GenerateRequest(self._model.pointer, tokens.pointer, c.pointer(config), raw, len(raw),
+                                      TEXT_FN(receive), None)
+            return int(self.lib.ddl_generate(request, result, error))
+
+        call = Call(generate_text)
+        compute(call, on_text)
+        self._check(call.status, call.error)
         return b"".join(pieces).decode("utf-8", "replace")
 
 
@@ -438,9 +508,10 @@ class Session:
 
     def __init__(self, engine: Engine, slots: int, tokens: int, cache: str) -> None:
         self.engine = engine
-        self._session, error = Handle(engine.lib, "ddl_session_free", engine._model), Error()
+        self._session = Handle(engine.lib, "ddl_session_free", engine._model)
         options = SessionOptions(slots=slots, tokens=tokens, form=choice("cache", cache, CACHES))
-        engine._check(engine.lib.ddl_session_create(self._session.pointer, engine._model.pointer, options, error), error)
+        engine._call(lambda error: engine.lib.ddl_session_create(self._session.pointer, engine._model.pointer, options,
+                                                                 error))
 
     def length(self, slot: int = 0) -> int:
         """Tokens in a slot."""
@@ -448,30 +519,32 @@ class Session:
 
     def prefill(self, tokens: ArrayLike, slot: int = 0, n_logits: int = 1) -> Floats:
         """Appends tokens (n) to a slot. Returns the logits (n_logits, V) after the last n_logits of them."""
-        ids, error = ids_of(tokens).ravel(), Error()
+        ids = ids_of(tokens).ravel()
         out = np.empty((n_logits, self.engine.vocab_size), np.float32)
-        given = SessionInput(slot=slot, n=ids.size, tokens=ids.ctypes.data, n_logits=n_logits,
-                             logits=out.ctypes.data if n_logits else None)
-        self.engine._check(self.engine.lib.ddl_session_prefill(self._session.pointer, given, 1, error), error)
+
+        def append(error: Error) -> int:
+            given = SessionInput(slot=slot, n=ids.size, tokens=ids.ctypes.data, n_logits=n_logits,
+                                 logits=out.ctypes.data if n_logits else None)
+            return int(self.engine.lib.ddl_session_prefill(self._session.pointer, given, 1, error))
+
+        self.engine._call(append)
         return out
 
     def step(self, tokens: ArrayLike, slots: Sequence[int] | None = None) -> Floats:
         """Appends one token to each of n slots (default: the first n). Returns the logits (n, V) after them."""
-        ids, error = ids_of(tokens).ravel(), Error()
+        ids = ids_of(tokens).ravel()
         where = np.arange(ids.size, dtype=np.uintp) if slots is None else np.ascontiguousarray(slots, np.uintp)
         if where.size != ids.size:
             raise ValueError(f"slots: expected {ids.size}, one a token, found {where.size}")
         out = np.empty((ids.size, self.engine.vocab_size), np.float32)
-        self.engine._check(self.engine.lib.ddl_session_step(self._session.pointer, ids.size, where.ctypes.data,
-                                                            ids.ctypes.data, out.ctypes.data, error), error)
+        self.engine._call(lambda error: self.engine.lib.ddl_session_step(
+            self._session.pointer, ids.size, where.ctypes.data, ids.ctypes.data, out.ctypes.data, error))
         return out
 
     def fork(self, source: int, target: int) -> None:
         """Copies slot source to slot target, whose content is replaced."""
-        error = Error()
-        self.engine._check(self.engine.lib.ddl_session_fork(self._session.pointer, source, target, error), error)
+        self.engine._call(lambda error: self.engine.lib.ddl_session_fork(self._session.pointer, source, target, error))
 
     def reset(self, slot: int = 0) -> None:
         """Empties a slot."""
-        error = Error()
-        self.engine._check(self.engine.lib.ddl_session_reset(self._session.pointer, slot, error), error)
+        self.engine._call(lambda error: self.engine.lib.ddl_session_reset(self._session.pointer, slot, error))

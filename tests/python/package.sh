@@ -24,7 +24,7 @@ if "$environment/bin/pip" install --no-compile --retries 0 --timeout 10 -q mypy=
         check_types -p deep_delta
     else
         check_types --follow-imports=silent deep_delta/cli.py deep_delta/engine.py deep_delta/errors.py \
-            deep_delta/paths.py deep_delta/runs.py
+            deep_delta/paths.py deep_delta/runs.py deep_delta/version.py
     fi
     echo "[       OK ] ruff_and_mypy"
 fi

@@ -1,4 +1,6 @@
 """deep_delta.cli: options, results, errors, interruption."""
+import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -8,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import deep_delta as dd
-from deep_delta import cli
+from deep_delta import cli, paths
 
 
 def test_arguments():
@@ -97,6 +99,72 @@ def test_an_error_ends_the_run(shards, tmp_path, monkeypatch):
 def test_command_of_the_package():
     version = subprocess.run(["ddl", "--version"], capture_output=True, text=True)
     assert version.returncode == 0 and dd.__version__ in version.stdout
+
+
+@pytest.fixture
+def script(tmp_path, monkeypatch):
+    """Makes a shell script the program of the package."""
+    def write(text):
+        path = tmp_path / "prefix/bin/ddl"
+        path.parent.mkdir(parents=True)
+        path.write_text(f"#!/bin/sh\n{text}")
+        path.chmod(0o755)
+        monkeypatch.setenv("DEEP_DELTA_PREFIX", str(tmp_path / "prefix"))
+
+    return write
+
+
+def test_output_may_be_invalid_utf8(script):
+    """Samples of a model that trains; more than a pipe holds."""
+    script(r"""printf 'a\377\n' >&2
+head -c 1000000 /dev/zero | tr '\0' '\377' >&2
+printf '{"a": "b\377"}\n'
+""")
+    assert cli.train(progress=False) == {"a": "b\ufffd"}
+    assert cli.run("eval") == {"a": "b\ufffd"}
+
+
+def test_errors_may_be_invalid_utf8(script):
+    script(r"printf 'ddl: a\377\n' >&2; exit 1")
+    for command in (lambda: cli.train(progress=False), lambda: cli.run("eval")):
+        with pytest.raises(dd.DdlError, match="a\ufffd"):
+            command()
+
+
+def command_without_program(tmp_path, **variables):
+    """The command of a package without the program, as of a copy of its sources; it is the only ddl in PATH."""
+    shutil.copytree(Path(dd.__file__).parent, tmp_path / "deep_delta", ignore=shutil.ignore_patterns("prefix"))
+    command = tmp_path / "bin/ddl"
+    command.parent.mkdir()
+    command.write_text(f"#!{sys.executable}\nfrom deep_delta.cli import main\nmain()\n")
+    command.chmod(0o755)
+    kept = {name: value for name, value in os.environ.items() if name != "DEEP_DELTA_PREFIX"}
+    done = subprocess.run(["ddl", "--version"], capture_output=True, text=True, timeout=60,
+                          env={**kept, "PYTHONPATH": str(tmp_path), "PATH": f"{command.parent}:/usr/bin:/bin", **variables})
+    return done.returncode, done.stderr
+
+
+def test_command_without_program(tmp_path):
+    """It fails; it does not start itself."""
+    status, errors = command_without_program(tmp_path)
+    assert status == 1 and errors.startswith(f"ddl: {tmp_path}/bin/ddl: this is the command of the Python package")
+    assert "pip install" in errors and errors.count("\n") == 1
+
+
+def test_command_with_a_wrong_prefix(tmp_path):
+    status, errors = command_without_program(tmp_path, DEEP_DELTA_PREFIX=str(tmp_path / "none"))
+    assert status == 1 and errors.startswith(f"ddl: {tmp_path}/none/bin/ddl: missing")
+
+
+def test_prefix_of_an_editable_install(tmp_path, monkeypatch):
+    """The package is in a folder with sources, the program in that of the distribution."""
+    information = tmp_path / "deep_delta-0.1.0.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: deep-delta\nVersion: 0.1.0\n")
+    monkeypatch.delenv("DEEP_DELTA_PREFIX", raising=False)
+    monkeypatch.setattr(paths, "__file__", str(tmp_path / "sources/deep_delta/paths.py"))
+    monkeypatch.syspath_prepend(tmp_path)
+    assert paths.installed() == tmp_path / "deep_delta/prefix"
 
 
 def test_the_default_tokenizer_is_that_of_shards(shards):

@@ -1,4 +1,5 @@
 """deep_delta.Engine: the numbers and texts of the program, errors, lifetimes, threads."""
+import contextlib
 import gc
 import json
 import os
@@ -7,8 +8,10 @@ import resource
 import shutil
 import signal
 import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,7 +19,7 @@ import pytest
 import deep_delta as dd
 from conftest import SOURCE, TOKENIZER
 from deep_delta import engine as module
-from deep_delta.paths import program
+from deep_delta.paths import library, program
 
 TEXT = "First Citizen:\nBefore we proceed any further, hear me speak."
 
@@ -128,22 +131,172 @@ def test_an_exception_ends_the_generation(engine):
         engine.generate("The", max_tokens=50, on_text=stop)
 
 
+@contextlib.contextmanager
+def raising(number, exception):
+    """While it lasts, the signal raises the exception; a shell ignores SIGINT in what it starts in the background."""
+    def handle(number, frame):
+        raise exception
+
+    before = signal.signal(number, handle)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
+
+
 def test_interrupts_end_the_generation(engine):
     """Ctrl-C while the library computes, which is when most of the time passes; and in on_text."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it in the background
     started = threading.Event()
     thread = threading.Thread(target=lambda: started.wait(60) and os.kill(os.getpid(), signal.SIGINT))
     thread.start()
-    try:
+    with raising(signal.SIGINT, KeyboardInterrupt):
         with pytest.raises(KeyboardInterrupt):
             for _ in range(50):
                 engine.generate("The king", max_tokens=100, ignore_end=True, on_text=lambda text: started.set())
         with pytest.raises(KeyboardInterrupt):
             engine.generate("The king", max_tokens=100, on_text=lambda text: signal.raise_signal(signal.SIGINT))
-        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    finally:
-        thread.join()
-        signal.signal(signal.SIGINT, before)
+    thread.join()
+
+
+def ticks():
+    """Processor time of each thread of this process, in ticks of the clock."""
+    fields = {int(task.name): (task / "stat").read_text().rpartition(")")[2].split() for task in Path("/proc/self/task").iterdir()}
+    return {task: int(values[11]) + int(values[12]) for task, values in fields.items()}
+
+
+def blocks(task, number):
+    """True if a thread of this process blocks the signal."""
+    status = Path(f"/proc/self/task/{task}/status").read_text()
+    return bool(int(re.search(r"^SigBlk:\s*(\w+)", status, re.M)[1], 16) >> (number - 1) & 1)
+
+
+def test_threads_that_compute_block_signals(run):
+    """Those of OpenMP too: the frame of a handler would overwrite the buffers of oneDNN."""
+    engine = dd.Engine(run, threads=2)
+    tokens = np.ones((8, 128), np.int32)
+    before, computed = ticks(), set()
+    for _ in range(200):
+        engine.scores(tokens)
+        computed = {task for task, spent in ticks().items() if spent - before.get(task, 0) >= 10}
+        if len(computed) >= 2:
+            break
+    assert len(computed) >= 2
+    for task in computed:
+        assert blocks(task, signal.SIGINT) and blocks(task, signal.SIGALRM)
+        assert not blocks(task, signal.SIGSEGV)  # faulthandler
+
+
+def test_an_engine_can_be_used_after_interrupts(engine):
+    expected = engine.generate("The king", max_tokens=5, temperature=0)
+    with raising(signal.SIGINT, KeyboardInterrupt):
+        for i in range(20):
+            timer = threading.Timer(0.002 * i, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT))
+            with pytest.raises(KeyboardInterrupt):
+                timer.start()
+                while True:
+                    engine.generate("The king", max_tokens=50, ignore_end=True)
+            timer.join()
+            assert engine.generate("The king", max_tokens=5, temperature=0) == expected
+
+
+class Interrupted:
+    """The library, with a signal to this process in each pass."""
+
+    def __init__(self, lib, number):
+        self.lib, self.number, self.passes = lib, number, 0
+
+    def __getattr__(self, name):
+        return getattr(self.lib, name)
+
+    def ddl_model_logits(self, *arguments):
+        os.kill(os.getpid(), self.number)
+        time.sleep(0.1)  # in which the handler runs
+        status = self.lib.ddl_model_logits(*arguments)
+        self.passes += 1
+        return status
+
+
+@pytest.mark.parametrize("number, exception", [(signal.SIGINT, KeyboardInterrupt), (signal.SIGALRM, TimeoutError)])
+def test_a_pass_ends_before_the_exception_of_a_handler(engine, monkeypatch, number, exception):
+    lib = Interrupted(engine.lib, number)
+    monkeypatch.setattr(engine, "lib", lib)
+    with raising(number, exception), pytest.raises(exception):
+        engine.logits([1, 2, 3])
+    assert lib.passes == 1
+
+
+def test_on_text_may_use_the_engine(engine):
+    counts = []
+    text = engine.generate("The king", max_tokens=5, on_text=lambda text: counts.append(len(engine.scores([1, 2, 3]).losses)))
+    assert counts and set(counts) == {1} and text
+
+
+def test_a_failed_conversion_is_raised(engine):
+    with pytest.raises(module.c.ArgumentError):
+        engine._call(lambda error: engine.lib.ddl_session_reset(object(), 0, error))
+    assert engine.logits([1]).shape == (1, engine.vocab_size)
+
+
+def computing_threads():
+    return sum(thread.name == "deep_delta" for thread in threading.enumerate())
+
+
+def test_a_worker_ends_with_its_thread(engine):
+    engine.logits([1])
+    before, found = computing_threads(), []
+    thread = threading.Thread(target=lambda: found.extend([engine.logits([1]), computing_threads()]))
+    thread.start()
+    thread.join()
+    np.testing.assert_array_equal(found[0], engine.logits([1]))
+    assert found[1] == before + 1
+    for _ in range(100):
+        if computing_threads() == before:
+            break
+        time.sleep(0.1)
+    assert computing_threads() == before
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_an_engine_works_after_a_fork(engine):
+    expected = engine.logits([1, 2, 3])
+    child = os.fork()
+    if child == 0:
+        try:
+            os._exit(0 if np.array_equal(engine.logits([1, 2, 3]), expected) else 1)
+        finally:
+            os._exit(2)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_the_interpreter_exits(run):
+    """With a call in an exit handler, and an engine that is not freed."""
+    code = """import atexit, sys, deep_delta as dd
+engine = dd.Engine(sys.argv[1])
+atexit.register(lambda: print(engine.logits([1]).shape[0], flush=True))
+print(len(engine.logits([1, 2])), flush=True)
+"""
+    done = subprocess.run([sys.executable, "-c", code, run], capture_output=True, text=True, timeout=300)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "2\n1\n", "")
+
+
+def test_library_of_another_version(monkeypatch):
+    found = module.open_library().ddl_version().decode()
+    major, minor, patch = (int(part) for part in found.split("."))
+    monkeypatch.setattr(module, "__version__", f"{major}.{minor}.{patch + 1}")
+    module.open_library()
+    monkeypatch.setattr(module, "__version__", f"{major}.{minor + 1}.0")
+    with pytest.raises(dd.DdlError, match=re.escape(f"expected {major}.{minor + 1}.0, that of the package, found {found}")):
+        module.open_library()
+
+
+@pytest.mark.parametrize("folder", ["lib", "lib64", "lib/x86_64-linux-gnu"])
+def test_folders_of_the_library(folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("DEEP_DELTA_PREFIX", str(tmp_path))
+    with pytest.raises(FileNotFoundError, match="no libddl.so"):
+        library()
+    (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / folder / "libddl.so.0.1").touch()
+    assert library() == tmp_path / folder / "libddl.so.0.1"
 
 
 def test_precision_of_weights(run):
