@@ -54,7 +54,7 @@ take() {
     field tokens_per_s <"$work/$1.report" | tee -a "$work/$1.speed" >"$work/speed"
     field tokens_per_s <"$work/$reference.report" | paste "$work/speed" - | awk '{ print $1 / $2 }' >>"$work/$1.ratio"
     for name in "$reference" "$1"; do
-        shares "$work/$name.report" >"$work/$name.ops"
+        profiled "$work/$name.report" >"$work/$name.ops"
     done
     awk 'NR == FNR { common[$1]; next } { all += $2 } !($1 in common) { own += $2 } END { print own / all }' \
         "$work/$reference.ops" "$work/$1.ops" >>"$work/$1.own"

@@ -2,8 +2,11 @@
 
 # field NAME: prints the number with that key of a JSON object on standard input
 field() { sed -n "s/.*\"$1\": \([0-9.eE+-]*\).*/\1/p"; }
-# shares FILE: each op of a report of `ddl bench step --ops` with its seconds
-shares() { grep -o '"op": "[^"]*", "seconds": [0-9.eE+-]*' "$1" | tr -d '",' | awk '{ print $2, $4 }'; }
+# profiled FILE: each op of a report of `ddl bench step --ops`: op seconds calls flops bytes
+profiled() {
+    grep -o '"op": "[^"]*", "seconds": [0-9.eE+-]*, "calls": [0-9.eE+-]*, "flops": [0-9.eE+-]*, "bytes": [0-9.eE+-]*' "$1" |
+        tr -d '",' | awk '{ print $2, $4, $6, $8, $10 }'
+}
 # The median of the numbers on standard input; of an even number of them, the mean of the middle two.
 median() { sort -n | awk '{ x[NR] = $1 } END { printf "%.9g\n", (x[int((NR + 1) / 2)] + x[int(NR / 2) + 1]) / 2 }'; }
 # The name of the processor.

@@ -13,6 +13,8 @@ void bench_begin(struct ddl_bench_report *report, const char *kind, const ddl_ba
 void bench_set(struct ddl_bench_report *report, const char *name, const char *format, ...) DDL_PRINTF(3, 4);
 void bench_set_model(struct ddl_bench_report *report, const struct ddl_bench_config *config);
 void bench_figure(struct ddl_bench_report *report, const char *name, double value);
+/* The most memory used, and what the device is slower without. */
+void bench_device(struct ddl_bench_report *report, const ddl_backend *backend);
 
 /* A row from the seconds of its repetitions, which are sorted in place. */
 struct ddl_bench_row *bench_row(struct ddl_bench_report *report, const char *name, double *seconds, size_t n);

@@ -260,7 +260,7 @@ ddl_status ddl_bench_decode(const struct ddl_bench_config *config, ddl_backend *
         status = time_several(model, &c, out, err);
     if (!status) {
         bench_figure(out, "parameters", (double)ddl_model_size(model));
-        bench_figure(out, "peak_gib", (double)ddl_clock_peak_memory() / 1073741824);
+        bench_device(out, backend);
     }
     /* last: their memory is not decoding's */
     if (!status && c.roofline)

@@ -57,6 +57,16 @@ void bench_figure(struct ddl_bench_report *report, const char *name, double valu
     figure->value = value;
 }
 
+void bench_device(struct ddl_bench_report *report, const ddl_backend *backend)
+{
+    const struct ddl_ops *ops = backend->ops;
+    size_t bytes = ops->memory_used ? ops->memory_used(backend->ctx) : ddl_clock_peak_memory();
+    const char *warning = ops->warning ? ops->warning(backend->ctx) : NULL;
+    bench_figure(report, "peak_gib", (double)bytes / 0x1p30);
+    if (warning)
+        bench_set(report, "warning", "%s", warning);
+}
+
 double ddl_bench_figure(const struct ddl_bench_report *report, const char *name)
 {
     for (size_t i = 0; i < report->n_figures; i++) {

@@ -140,7 +140,7 @@ static void fill_rows(struct bench *b, struct ddl_bench_report *out)
     double peak = ddl_precision_peak_rate(at->precision, b->backend);
     if (peak > 0)
         bench_figure(out, "mfu", step->flops / step->median / peak);
-    bench_figure(out, "peak_gib", (double)ddl_clock_peak_memory() / 1073741824);
+    bench_device(out, b->backend);
     if (b->products) {
         struct ddl_bench_row *products = bench_row(out, "products", b->products_seconds, at->steps);
         products->flops = bench_products_flops(b->products);

@@ -172,6 +172,12 @@ struct ddl_ops {
     /* Bytes of memory that the machine has, or that other programs had left on the device when it was opened;
      * SIZE_MAX if unknown. */
     size_t (*memory_capacity)(void *ctx);
+    /* The most bytes of a device's memory that the process has used at a time; 0 if unknown. NULL: the
+     * backend's memory is that of the process. */
+    size_t (*memory_used)(void *ctx);
+    /* One line about what the device cannot do and is slower without, so far; NULL if there is nothing. May
+     * be NULL. */
+    const char *(*warning)(void *ctx);
     /* Operations per second of dense products with sums in float32 at the device's largest clock, which may
      * be above that of its data sheet. 0 or NULL: unknown, as of a CPU and of a planned device. */
     double (*peak_rate)(void *ctx, enum ddl_rate rate);

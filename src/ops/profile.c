@@ -178,7 +178,9 @@ void ddl_profile_init(struct ddl_profile *profile, struct ddl_backend *real)
     profile->ops.q8_bytes = pass_q8_bytes;
     profile->ops.begin_graph = profile->ops.end_graph = NULL; /* each op is waited for */
     profile->ops.group = NULL;                                /* its functions take the real context */
-    profile->ops.peak_rate = NULL;                            /* not passed on: ops are timed one by one */
+    profile->ops.memory_used = NULL;                          /* these likewise */
+    profile->ops.warning = NULL;
+    profile->ops.peak_rate = NULL; /* not passed on: ops are timed one by one */
 #define REPLACE(name, args) profile->ops.name = real->ops->name ? timed_##name : NULL;
     DDL_OPS(REPLACE)
 #undef REPLACE

@@ -93,6 +93,11 @@ too_little_memory() {
     grep -q 'needs 5[.]. GiB of memory, backend cuda has 4[.]7 GiB free; it fits with --recompute block or --dtype bf16 or --batch 4; ' out || { cat out; fail "message"; }
 }
 
+# Memory is allocated without a stream.
+no_pool() {
+    CUDA_SIM_NO_POOL=1 simulated "$ddl" verify --ops rmsnorm_ matmul. --backend cuda >out 2>&1 || { tail -n 3 out; fail "ops"; }
+}
+
 if is_sample; then
     check some_ops ops 0 0 rmsnorm_ delta_ adamw
 else
@@ -103,6 +108,7 @@ check listed listed
 check model model
 check one_token one_token
 check transfers transfers
+check no_pool no_pool
 check long_contexts long_contexts
 check cublaslt cublaslt
 check channels channels

@@ -15,10 +15,11 @@
  * Environment: CUDA_SIM_DEVICES (1), CUDA_SIM_MEMORY (bytes of a device, 4 GiB), CUDA_SIM_BUSY (of them in
  * use by others), CUDA_SIM_VERSION (13000), CUDA_SIM_CAPABILITY (90), CUDA_SIM_SEED (1), CUDA_SIM_FAIL
  * (number of the launch that fails, from 1), CUDA_SIM_EXCLUSIVE (1: another process has the device for
- * itself), CUDA_SIM_FAIL_CAPTURE, CUDA_SIM_FAIL_INSTANTIATE and CUDA_SIM_FAIL_GRAPH (number of the capture,
- * of the instantiation, and of the launch of a graph, that fails, from 1), CUDA_SIM_REPORT (a file: the most
- * bytes that were allocated at a time, and the numbers of allocations, of graphs that were instantiated, of
- * their launches, and of the nodes of the largest; a line "kernel NAME LAUNCHES" for each kernel).
+ * itself), CUDA_SIM_NO_POOL (1: a device without pools of memory), CUDA_SIM_FAIL_CAPTURE,
+ * CUDA_SIM_FAIL_INSTANTIATE and CUDA_SIM_FAIL_GRAPH (number of the capture, of the instantiation, and of the
+ * launch of a graph, that fails, from 1), CUDA_SIM_REPORT (a file: the most bytes that were allocated at a
+ * time, and the numbers of allocations, of graphs that were instantiated, of their launches, and of the nodes
+ * of the largest; a line "kernel NAME LAUNCHES" for each kernel).
  */
 #include "driver.h"
 #include "emulator.h"
@@ -481,12 +482,22 @@ DRIVER CUresult cuMemGetInfo_v2(size_t *free, size_t *total)
 DRIVER CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice device)
 {
     *pool = reinterpret_cast<CUmemoryPool>(static_cast<uintptr_t>(device + 1));
+    if (setting("CUDA_SIM_NO_POOL", 0))
+        return CUDA_ERROR_NOT_SUPPORTED;
     return is_device(device) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }
 
 DRIVER CUresult cuMemPoolSetAttribute(CUmemoryPool, int attribute, void *)
 {
     return attribute == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+DRIVER CUresult cuMemPoolGetAttribute(CUmemoryPool pool, int attribute, void *value)
+{
+    if (attribute != CU_MEMPOOL_ATTR_USED_MEM_HIGH)
+        return CUDA_ERROR_INVALID_VALUE;
+    *static_cast<uint64_t *>(value) = peak[reinterpret_cast<uintptr_t>(pool) - 1];
+    return CUDA_SUCCESS;
 }
 
 DRIVER CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
@@ -637,15 +648,11 @@ DRIVER CUresult cuEventSynchronize(CUevent event)
 
 /* ---- memory ---- */
 
-DRIVER CUresult cuMemAllocAsync(CUdeviceptr *out, size_t bytes, CUstream stream)
+static CUresult allocate(CUdeviceptr *out, size_t bytes, CUdevice device)
 {
-    if (CUresult result = check())
-        return result;
-    if (CUresult result = reject_capture(stream, "cuMemAllocAsync"))
-        return result;
     if (bytes == 0)
         return CUDA_ERROR_INVALID_VALUE;
-    if (bytes > capacity() || used[stream->device] > capacity() - bytes)
+    if (bytes > capacity() || used[device] > capacity() - bytes)
         return CUDA_ERROR_OUT_OF_MEMORY;
     const size_t rounded = (bytes + 255) / 256 * 256, page_bytes = (rounded + PAGE - 1) / PAGE * PAGE;
     void *pages = mmap(nullptr, page_bytes + PAGE, PROT_READ | PROT_WRITE,
@@ -656,7 +663,7 @@ DRIVER CUresult cuMemAllocAsync(CUdeviceptr *out, size_t bytes, CUstream stream)
                 bytes,
                 static_cast<char *>(pages),
                 page_bytes,
-                stream->device,
+                device,
                 false };
     if (page_bytes <= 1 << 20) /* larger ones would take long */
         memset(pages, 0xff, page_bytes);
@@ -667,6 +674,23 @@ DRIVER CUresult cuMemAllocAsync(CUdeviceptr *out, size_t bytes, CUstream stream)
     allocations++;
     *out = reinterpret_cast<uintptr_t>(b.start);
     return CUDA_SUCCESS;
+}
+
+DRIVER CUresult cuMemAllocAsync(CUdeviceptr *out, size_t bytes, CUstream stream)
+{
+    if (CUresult result = check())
+        return result;
+    if (CUresult result = reject_capture(stream, "cuMemAllocAsync"))
+        return result;
+    return setting("CUDA_SIM_NO_POOL", 0) ? CUDA_ERROR_NOT_SUPPORTED : allocate(out, bytes, stream->device);
+}
+
+static void release(char *start)
+{
+    const block b = blocks[start];
+    used[b.device] -= b.bytes;
+    blocks.erase(start);
+    munmap(b.pages, b.page_bytes + PAGE);
 }
 
 DRIVER CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream)
@@ -681,12 +705,35 @@ DRIVER CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream)
         return CUDA_ERROR_INVALID_VALUE;
     }
     return submit(stream, [start] {
-        const block b = blocks[start];
-        used[b.device] -= b.bytes;
-        blocks.erase(start);
-        munmap(b.pages, b.page_bytes + PAGE);
+        release(start);
         return CUDA_SUCCESS;
     });
+}
+
+DRIVER CUresult cuMemAlloc_v2(CUdeviceptr *out, size_t bytes)
+{
+    if (CUresult result = check())
+        return result;
+    if (CUresult result = reject_captures("cuMemAlloc"))
+        return result;
+    return allocate(out, bytes, current->device);
+}
+
+DRIVER CUresult cuMemFree_v2(CUdeviceptr address)
+{
+    if (CUresult result = check())
+        return result;
+    if (CUresult result = reject_captures("cuMemFree"))
+        return result;
+    char *start = reinterpret_cast<char *>(static_cast<uintptr_t>(address));
+    if (!blocks.count(start)) {
+        complain("cuMemFree of what is not a block");
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    for (CUstream stream : streams) /* as the real one, which waits for the device */
+        execute(stream, stream->submitted);
+    release(start);
+    return CUDA_SUCCESS;
 }
 
 DRIVER CUresult cuMemHostAlloc(void **out, size_t bytes, unsigned)

@@ -144,7 +144,7 @@ static void losses_are_those_of_one_rank(void **state)
         one.comm_overlap = cases[i].overlap;
         one.global_batch = cases[i].global_batch;
         assert_ok(ddl_train_run(&one, NULL, NULL, &err), err);
-        for (size_t n = 1; n <= MAX_RANKS; n += test_sample() ? 2 : 1) {
+        for (size_t n = 1; n <= MAX_RANKS; n += test_sample_sanitized() ? 2 : 1) {
             struct ddl_train_config t = one;
             snprintf(t.out, sizeof t.out, "%s", scratch_path("ranks"));
             remove_scratch("ranks");
@@ -161,7 +161,7 @@ static void losses_are_those_of_one_rank(void **state)
 static void the_same_ranks_give_the_same_bits(void **state)
 {
     (void)state;
-    for (size_t n = 2; n <= MAX_RANKS; n += test_sample() ? 2 : 1) {
+    for (size_t n = 2; n <= MAX_RANKS; n += test_sample_sanitized() ? 2 : 1) {
         struct ddl_train_config a = a_run("ddl-cc-ec", test_backend(0), "a"),
                                 b = a_run("ddl-cc-ec", test_backend(0), "b");
         a.checkpoint_every = b.checkpoint_every = STEPS;

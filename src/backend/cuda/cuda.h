@@ -37,6 +37,7 @@ struct cuda_device {
     CUdevice device;
     CUcontext primary;
     CUstream stream;
+    CUmemoryPool pool; /* NULL: the device has none, memory is allocated without a stream */
     CUmodule modules[CUDA_FILE_COUNT];
     CUfunction functions[CUDA_KERNEL_COUNT];
     size_t argument_bytes[CUDA_KERNEL_COUNT];
@@ -99,6 +100,7 @@ void cuda_repeat_command(struct cuda_device *device, const struct cuda_command *
 void cuda_submit(struct cuda_device *device);
 /* ops->begin_graph and end_graph. */
 void cuda_begin_graph(void *ctx);
+const char *cuda_warning(void *ctx); /* why there are no graphs, or NULL */
 void cuda_end_graph(void *ctx);
 ddl_status cuda_graphs_open(struct cuda_device *device, struct ddl_error *err);
 void cuda_graphs_close(struct cuda_device *device);
@@ -172,6 +174,8 @@ void cuda_products_close(struct cuda_device *device);
 /* memory.c: members of struct ddl_ops */
 void *cuda_alloc(void *ctx, size_t bytes);
 void cuda_free(void *ctx, void *block);
+/* Frees a block of cuda_alloc after what was submitted to the stream. */
+CUresult cuda_release(const struct cuda_device *d, void *block);
 /* Replaces a block with fewer bytes than needed. Its contents are lost. */
 bool cuda_enlarge(struct cuda_device *device, void **block, size_t *bytes, size_t needed);
 void *cuda_alloc_host(void *ctx, size_t bytes);

@@ -24,11 +24,11 @@ static void close_device(void *ctx)
     if (d->primary) {
         driver->context_set(d->primary);
         if (d->scratch)
-            driver->free((CUdeviceptr)(uintptr_t)d->scratch, d->stream);
+            cuda_release(d, d->scratch);
         if (d->op_memory)
-            driver->free((CUdeviceptr)(uintptr_t)d->op_memory, d->stream);
+            cuda_release(d, d->op_memory);
         if (d->workspace)
-            driver->free((CUdeviceptr)(uintptr_t)d->workspace, d->stream);
+            cuda_release(d, d->workspace);
         if (d->stream)
             driver->stream_wait(d->stream);
         cuda_graphs_close(d);
@@ -60,11 +60,15 @@ static const char *prepare(struct cuda_device *d, CUresult *result)
     size_t total;
     if ((*result = driver->context_memory(&d->free_memory, &total)))
         return "cuMemGetInfo";
-    /* Freed memory remains with the process: allocations of later passes are fast. */
-    CUmemoryPool pool;
+    /* Freed memory remains with the process: allocations of later passes are fast. Some virtual GPUs have no
+     * pool. */
     uint64_t threshold = UINT64_MAX;
-    if ((*result = driver->device_pool(&pool, d->device)) ||
-        (*result = driver->pool_set(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold)))
+    *result = driver->device_pool(&d->pool, d->device);
+    if (*result == CUDA_ERROR_NOT_SUPPORTED)
+        d->pool = NULL;
+    else if (*result)
+        return "cuDeviceGetDefaultMemPool";
+    if (d->pool && (*result = driver->pool_set(d->pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold)))
         return "cuMemPoolSetAttribute";
     return cuda_kernels_load(d, result);
 }
@@ -245,6 +249,16 @@ static size_t logit_block(void *ctx)
     return DDL_DEVICE_LOGITS;
 }
 
+static size_t memory_used(void *ctx)
+{
+    struct cuda_device *d = ctx;
+    uint64_t bytes = 0;
+    if (d->pool)
+        cuda_note(d, cuda_enter(d)->pool_get(d->pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH, &bytes),
+                  "cuMemPoolGetAttribute");
+    return bytes;
+}
+
 static size_t memory_capacity(void *ctx)
 {
     const struct cuda_device *d = ctx;
@@ -301,6 +315,8 @@ static const struct ddl_ops cuda_ops = { .name = "cuda",
                                          .memory_estimate = memory_estimate,
                                          .logit_block = logit_block,
                                          .memory_capacity = memory_capacity,
+                                         .memory_used = memory_used,
+                                         .warning = cuda_warning,
                                          .peak_rate = peak_rate,
                                          .check_error = cuda_check_error,
                                          .alloc = cuda_alloc,

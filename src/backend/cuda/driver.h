@@ -38,6 +38,7 @@ enum {
     CUDA_ERROR_NOT_READY = 600,
     CUDA_ERROR_ILLEGAL_ADDRESS = 700,
     CUDA_ERROR_LAUNCH_FAILED = 719,
+    CUDA_ERROR_NOT_SUPPORTED = 801,
     CUDA_ERROR_UNKNOWN = 999
 };
 
@@ -51,7 +52,7 @@ enum { CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES = 8 };
 enum { CU_STREAM_NON_BLOCKING = 1 };
 enum { CU_EVENT_DISABLE_TIMING = 2 };
 enum { CU_MEMHOSTALLOC_PORTABLE = 1 };
-enum { CU_MEMPOOL_ATTR_RELEASE_THRESHOLD = 4 };
+enum { CU_MEMPOOL_ATTR_RELEASE_THRESHOLD = 4, CU_MEMPOOL_ATTR_USED_MEM_HIGH = 8 };
 enum { CU_STREAM_CAPTURE_MODE_THREAD_LOCAL = 1 };
 
 /* Member, exported name, parameters. */
@@ -69,6 +70,7 @@ enum { CU_STREAM_CAPTURE_MODE_THREAD_LOCAL = 1 };
     FN(device_memory,      "cuDeviceTotalMem_v2",         (size_t *bytes, CUdevice device)) \
     FN(device_pool,        "cuDeviceGetDefaultMemPool",   (CUmemoryPool *pool, CUdevice device)) \
     FN(pool_set,           "cuMemPoolSetAttribute",       (CUmemoryPool pool, int attribute, void *value)) \
+    FN(pool_get,           "cuMemPoolGetAttribute",       (CUmemoryPool pool, int attribute, void *value)) \
     FN(context_retain,     "cuDevicePrimaryCtxRetain",    (CUcontext *context, CUdevice device)) \
     FN(context_release,    "cuDevicePrimaryCtxRelease_v2", (CUdevice device)) \
     FN(context_set,        "cuCtxSetCurrent",             (CUcontext context)) \
@@ -84,6 +86,8 @@ enum { CU_STREAM_CAPTURE_MODE_THREAD_LOCAL = 1 };
     FN(event_wait,         "cuEventSynchronize",          (CUevent event)) \
     FN(alloc,              "cuMemAllocAsync",             (CUdeviceptr *block, size_t bytes, CUstream stream)) \
     FN(free,               "cuMemFreeAsync",              (CUdeviceptr block, CUstream stream)) \
+    FN(alloc_now,          "cuMemAlloc_v2",               (CUdeviceptr *block, size_t bytes)) \
+    FN(free_now,           "cuMemFree_v2",                (CUdeviceptr block)) \
     FN(alloc_host,         "cuMemHostAlloc",              (void **block, size_t bytes, unsigned flags)) \
     FN(free_host,          "cuMemFreeHost",               (void *block)) \
     FN(upload,             "cuMemcpyHtoDAsync_v2",        (CUdeviceptr to, const void *from, size_t bytes, CUstream stream)) \

@@ -7,6 +7,7 @@
  * A call whose order with the commands matters, such as a transfer, submits those recorded before it. */
 #include "backend/cuda/cuda.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,7 +29,8 @@ struct graph {
 };
 
 struct cuda_graphs {
-    bool is_off;                      /* a graph could not be made */
+    bool is_off; /* a graph could not be made, for the reason in failure */
+    char failure[192];
     struct list list, recorded;       /* recorded: as it was before commands were fused */
     const struct cuda_command **each; /* of the recorded list */
     size_t most;                      /* commands for which `each` has place */
@@ -173,15 +175,33 @@ static struct graph *find(struct cuda_graphs *g)
     return NULL;
 }
 
+/* "no graphs: cuStreamEndCapture: CUDA_ERROR_UNKNOWN" */
+static void note_failure(struct cuda_device *d, CUresult result, const char *call)
+{
+    char reason[128];
+    cuda_driver_error(d->driver, result, reason, sizeof reason);
+    snprintf(d->graphs->failure, sizeof d->graphs->failure, "no graphs: %s: %.*s", call,
+             (int)strcspn(reason, " "), reason);
+}
+
 /* The list's commands as a graph; NULL, and the device has no error, if they cannot be captured. */
 static CUgraph capture(struct cuda_device *d)
 {
     const struct cuda_driver *driver = cuda_enter(d);
     CUgraph captured = NULL;
-    if (d->error || driver->capture_begin(d->stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL))
+    if (d->error)
         return NULL;
+    CUresult result = driver->capture_begin(d->stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+    if (result) {
+        note_failure(d, result, "cuStreamBeginCapture");
+        return NULL;
+    }
     execute(d);
-    CUresult result = driver->capture_end(d->stream, &captured);
+    result = driver->capture_end(d->stream, &captured);
+    if (d->error)
+        note_failure(d, d->error, "a command");
+    else if (result)
+        note_failure(d, result, "cuStreamEndCapture");
     if (captured && (result || d->error)) {
         driver->graph_destroy(captured);
         captured = NULL;
@@ -204,6 +224,8 @@ static struct graph *make(struct cuda_device *d)
     CUgraph captured = made.commands ? capture(d) : NULL;
     CUresult result =
         captured ? d->driver->graph_instantiate(&made.executable, captured, 0) : CUDA_ERROR_UNKNOWN;
+    if (captured && result)
+        note_failure(d, result, "cuGraphInstantiate");
     if (captured)
         d->driver->graph_destroy(captured);
     if (result) {
@@ -260,6 +282,12 @@ void cuda_end_graph(void *ctx)
     struct cuda_device *d = ctx;
     cuda_submit(d);
     d->is_recording = false;
+}
+
+const char *cuda_warning(void *ctx)
+{
+    const struct cuda_device *d = ctx;
+    return *d->graphs->failure ? d->graphs->failure : NULL;
 }
 
 ddl_status cuda_graphs_open(struct cuda_device *d, struct ddl_error *err)

@@ -10,18 +10,29 @@ void *cuda_alloc(void *ctx, size_t bytes)
 {
     struct cuda_device *d = ctx;
     CUdeviceptr block = 0;
-    CUresult result = cuda_enter(d)->alloc(&block, bytes ? bytes : 1, d->stream);
+    const struct cuda_driver *driver = cuda_enter(d);
+    bytes = bytes ? bytes : 1;
+    CUresult result = d->pool ? driver->alloc(&block, bytes, d->stream) : driver->alloc_now(&block, bytes);
     if (result == CUDA_ERROR_OUT_OF_MEMORY)
         return NULL;
-    cuda_note(d, result, "cuMemAllocAsync");
+    cuda_note(d, result, d->pool ? "cuMemAllocAsync" : "cuMemAlloc");
     return result ? NULL : (void *)(uintptr_t)block;
+}
+
+CUresult cuda_release(const struct cuda_device *d, void *block)
+{
+    if (d->pool)
+        return d->driver->free(address(block), d->stream);
+    CUresult result = d->driver->stream_wait(d->stream); /* of what may still use the block */
+    return result ? result : d->driver->free_now(address(block));
 }
 
 void cuda_free(void *ctx, void *block)
 {
     struct cuda_device *d = ctx;
     cuda_submit(d);
-    cuda_note(d, cuda_enter(d)->free(address(block), d->stream), "cuMemFreeAsync");
+    cuda_enter(d);
+    cuda_note(d, cuda_release(d, block), d->pool ? "cuMemFreeAsync" : "cuMemFree");
 }
 
 bool cuda_enlarge(struct cuda_device *d, void **block, size_t *bytes, size_t needed)
