@@ -1,6 +1,6 @@
 #!/bin/sh
-# gpu_script.sh SOURCE PROGRAM PLUGIN DRIVER_FOLDER: bench/gpu.sh on a simulated device: every part, the report's tables, what
-# is said of a part that fails, and of a machine without a device.
+# gpu_script.sh SOURCE PROGRAM PLUGIN DRIVER_FOLDER: bench/gpu.sh on a simulated device: every part, the report's tables, a
+# part that fails, and a machine without a device.
 set -eu
 . "$1/tests/cuda/device_support.sh"
 
