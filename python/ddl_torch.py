@@ -17,7 +17,8 @@ transformer.h[3].ddl_mlp, has submodules without parameters whose outputs are th
 the initial values of docs/formats.md.
 
 A run folder has several saved models; load takes the newest, or which="best" (lowest validation loss), "final" or a
-step, by the rules of docs/formats.md. A corrupted checkpoint is skipped with a warning of the logger "ddl_torch".
+step, by the rules of docs/formats.md. A corrupted checkpoint is skipped with a warning of the logger "ddl_torch"; the
+checksums of other models (checksums.json) are not compared.
 
     python3 ddl_torch.py info DIR                 what a folder holds [--which last|best|final|STEP]
     python3 ddl_torch.py convert DIR OUT          the same model with model.safetensors [--dtype f32|bf16|f16]
@@ -31,6 +32,7 @@ import json
 import logging
 import math
 import re
+import struct
 import sys
 import zlib
 from pathlib import Path
@@ -109,6 +111,7 @@ class Config:
             if rest:
                 raise ValueError(f"head_dim: expected hidden_size / num_attention_heads to be a whole number, found "
                                  f"{self.hidden_size} / {self.num_attention_heads}; change one of the two or set head_dim")
+        check_config(self)
 
     def rule(self, layer: int) -> str:
         return self.ddl_residual_by_layer[layer] if self.ddl_residual_by_layer else self.ddl_residual
@@ -135,7 +138,13 @@ class Config:
     @property
     def channels(self) -> int:
         """Columns of the state."""
-        return self.ddl_streams if self.ddl_residual in ("hyper", "mhc") else self.ddl_value_channels
+        return self.ddl_streams if self.rule(0) in ("hyper", "mhc") else self.ddl_value_channels
+
+    @property
+    def rotated(self) -> int:
+        """Dimensions of a head that are rotated, even. The ratio is a float32 in `ddl`; 1e-7 exceeds its rounding error."""
+        ratio = struct.unpack("f", struct.pack("f", self.rope_ratio))[0]
+        return math.floor(ratio * self.head_dim * (1 + 1e-7)) // 2 * 2
 
     @property
     def state_kernel(self) -> int:
@@ -147,16 +156,123 @@ class Config:
         return self.mlp_size or 8 * self.hidden_size // 3
 
 
+CHOICES = {"ddl_map": ("k", "v"), "ddl_update": ("delta", "write", "erase"), "ddl_v_input": ("stream", "context"),
+           "ddl_compress": ("token", "channel", "mix"), "ddl_embed": ("repeat", "conv")}
+
+
+def check_config(cfg: Config) -> None:
+    """ValueError for a choice that does not exist, and for a combination of keys that `ddl` rejects."""
+    layers, channels, by_layer = range(cfg.num_hidden_layers), cfg.ddl_value_channels, cfg.ddl_residual_by_layer or []
+    chosen = [(key, getattr(cfg, key)) for key in ("ddl_residual", *CHOICES)]
+    for key, value in chosen + [("ddl_residual_by_layer", rule) for rule in by_layer]:
+        choices = CHOICES.get(key, ("add", *RULES))
+        if value not in choices:
+            raise ValueError(f"{key}: {value!r} is none of {', '.join(choices)}")
+
+    if by_layer and len(by_layer) != len(layers):
+        raise ValueError(f"ddl_residual_by_layer: {len(by_layer)} rules, num_hidden_layers is {len(layers)}")
+    if by_layer and channels > 1:
+        raise ValueError(f"ddl_residual_by_layer needs ddl_value_channels 1, found {channels}")
+    for rule in by_layer:
+        if rule in ("hyper", "mhc", "attnres"):
+            raise ValueError(f"ddl_residual_by_layer: expected rules whose state is one vector, found {rule}, whose state all "
+                             f"layers would share; set ddl_residual to {rule} instead")
+
+    rules = {cfg.rule(layer): layer for layer in reversed(layers)}  # of each rule its first layer
+    if "attnres" in rules and cfg.dense_average:
+        raise ValueError("dense_average: expected false with ddl_residual attnres, found true")
+    for rule in rules:
+        if rule != "delta" and channels > 1:
+            raise ValueError(f"ddl_value_channels is {channels}, but ddl_residual {rule} has only 1")
+    if "delta" in rules and not cfg.ddl_v_constant and cfg.ddl_v_sigmoid and cfg.ddl_v_sigmoid_scale == 0:
+        raise ValueError("ddl_v_sigmoid_scale: expected another number than 0")
+    if "delta" in rules and cfg.ddl_map == "v" and cfg.ddl_steps > 1:
+        raise ValueError(f"ddl_steps is {cfg.ddl_steps}, but ddl_map is v: several steps need ddl_map k")
+
+    start, end, constant = cfg.gate_start, cfg.ddl_beta_max, cfg.ddl_beta_constant_value
+    if cfg.ddl_beta_constant and not 0 <= constant <= end:
+        raise ValueError(f"ddl_beta_constant_value: {constant:g} is out of range (0 to ddl_beta_max, {end:g})")
+    if end == Config.ddl_beta_max:  # the default range includes its ends
+        if not 0 <= start <= end:
+            raise ValueError(f"ddl_beta_init: {start:g} is out of range (0 to {end:g})")
+    elif not 0 < start < end:
+        raise ValueError(f"ddl_beta_init: {start:g} is out of range (above 0 to below ddl_beta_max, {end:g})")
+
+    ignores_f = cfg.ddl_map == "v" and (cfg.ddl_v_constant or cfg.ddl_update == "erase")
+    if cfg.value_residual and ignores_f and "delta" in rules and len(rules) > 1:
+        raise ValueError("value_residual: expected layers that all depend on the output of attention, but with this update the "
+                         f"rule delta of layer {rules['delta']} does not")
+    if cfg.ddl_f_norm and not any(cfg.normalizes_f(layer) for layer in layers):
+        raise ValueError("ddl_f_norm: expected a layer with the rule add, scale, gated, highway or laurel, found none")
+
+
 FIELDS = [f.name for f in dataclasses.fields(Config)]
 RELEASE_KEYS = FIELDS[: FIELDS.index("ddl_residual")]
 OWN_KEYS = FIELDS[FIELDS.index("ddl_residual") :]
 ALIASES = {"ddl_v_dim1_constant": "ddl_v_constant", "ddl_v_dim1_constant_value": "ddl_v_constant_value"}
+REQUIRED_KEYS = ("vocab_size", "num_hidden_layers", "num_attention_heads", "hidden_size")
+# Keys that the release and Hugging Face's library write besides the configuration; they have no effect here.
+SILENT_KEYS = """model_type architectures auto_map torch_dtype dtype transformers_version use_cache attention_dtype
+    intermediate_size mlp_hidden_mult _name_or_path bos_token_id eos_token_id pad_token_id return_dict output_attentions
+    output_hidden_states is_decoder is_encoder_decoder _attn_implementation attn_implementation attn_implementation_autoset
+    _attn_implementation_autoset _attn_implementation_internal add_cross_attention torchscript kv_cache_slot_size""".split()
+# Switches of the release that models here do not have: the value without effect (null has none either). Another value is
+# an error, or a warning with the reason.
+SWITCHES = {
+    "bias": (False, "no model of the release reads it, and none has biases in its layers"),
+    "using_groupnorm": (False, None),
+    "scale_attn_by_inverse_layer_idx": (False, "no model of the release reads it"),
+    "use_output_gate": (False, None),
+    "use_k_shift": (False, None),
+    "use_v_shift": (False, None),
+    "q_activation": (None, None),
+    "k_activation": (None, None),
+    "v_activation": (None, None),
+    "ddl_state_dv_shortconv_causal": (False, None),
+    "ddl_sequence_reduction_version": (1, None),
+    "residual_branch_mult": (1, None),
+    "rms_norm_eps": (1e-5, None),
+    "tie_word_embeddings": (True, None),
+    "dropout": (0, "no model of the release reads it, and there is no dropout here"),
+}
+
+
+def check_switch(key: str, value, path) -> None:
+    """A switch of the release in config.json, at `path`: ValueError or a warning unless it has no effect."""
+    neutral, remark = SWITCHES[key]
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if is_number and neutral is not None and not isinstance(neutral, bool):
+        has_effect = not abs(value - neutral) <= 1e-12
+    else:
+        has_effect = value is not None and value is not neutral
+    if has_effect and not remark:
+        raise ValueError(f"{path}: {key} is {json.dumps(value)}, expected {json.dumps(neutral)}: other models are not "
+                         "supported")
+    if has_effect:
+        LOG.warning("%s: %s is %s: %s; ignored", path, key, json.dumps(value), remark)
+
+
+def read_keys(raw: dict, path) -> dict:
+    """The keys of config.json, at `path`, that are fields of Config."""
+    for key in REQUIRED_KEYS:
+        if raw.get(key) is None:
+            raise ValueError(f"{path}: no key {key}")
+    for alias, key in ALIASES.items():
+        if alias in raw and key in raw and raw[alias] != raw[key]:
+            raise ValueError(f"{path}: {key} and {alias} are the same setting and differ")
+    for key, value in raw.items():
+        if key in SWITCHES:
+            check_switch(key, value, path)
+        elif key not in FIELDS and key not in ALIASES and key not in SILENT_KEYS:
+            LOG.warning("%s: unknown key %r; it is ignored", path, key)
+    keys = {ALIASES.get(key, key): value for key, value in raw.items() if value is not None}
+    return {key: value for key, value in keys.items() if key in FIELDS}
 
 
 def from_metadata(key: str, text: str):
     """The value of one of ddl's own keys, which the metadata stores as text."""
     if key == "ddl_residual_by_layer":
-        return text.split(",")
+        return text.split(",") if text else None
     default = getattr(Config, key)
     return text == "true" if isinstance(default, bool) else type(default)(text)
 
@@ -165,46 +281,44 @@ def to_metadata(value) -> str:
     return ",".join(value) if isinstance(value, list) else str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def config_from(raw: dict, shapes: dict[str, tuple[int, ...]], metadata: dict[str, str]) -> Config:
-    """config.json, then the metadata of the tensors' file, then what names and shapes of the tensors tell."""
-    keys = {ALIASES.get(k, k): v for k, v in raw.items() if v is not None}
-    cfg = Config(**{"head_dim": 128} | {k: v for k, v in keys.items() if k in FIELDS})
-    for key in OWN_KEYS:
-        if key not in keys and key in metadata:
-            keys[key] = from_metadata(key, metadata[key])
-            setattr(cfg, key, keys[key])
-    layers = [f"transformer.h.{i}." for i in range(cfg.num_hidden_layers)]
+def inferred_keys(keys: dict, shapes: dict[str, tuple[int, ...]]) -> dict:
+    """Keys inferred from names and shapes of the tensors, given the keys of the files; and the files' default of head_dim."""
+    d, layers = keys["hidden_size"], [f"transformer.h.{i}." for i in range(keys["num_hidden_layers"])]
     delta = [p for p in layers if p + "ddl_attn.v_proj.weight" in shapes]
-
-    def tell(key: str, value) -> None:
-        if key not in keys:
-            setattr(cfg, key, value)
-
-    width = shapes.get(layers[0] + "mlp.c_fc1.weight", (cfg.mlp_width,))[0]
-    tell("mlp_size", 0 if width == 8 * cfg.hidden_size // 3 else width)
-    tell("use_qk_rmsnorm", layers[0] + "attn.q_rms.weight" in shapes)
-    if "ddl_residual_by_layer" not in keys:
-        tell("ddl_residual", "delta" if delta else "add")
-        if "ddl_residual" not in keys and 0 < len(delta) < len(layers):
-            cfg.ddl_residual_by_layer = ["delta" if p in delta else "add" for p in layers]
+    usual = 8 * d // 3
+    width = shapes.get(layers[0] + "mlp.c_fc1.weight", (usual,))[0]
+    inferred = {"head_dim": 128, "mlp_size": 0 if width == usual else width,
+                "use_qk_rmsnorm": layers[0] + "attn.q_rms.weight" in shapes, "ddl_residual": "delta" if delta else "add"}
+    if "ddl_residual" not in keys and 0 < len(delta) < len(layers):
+        inferred["ddl_residual_by_layer"] = ["delta" if p in delta else "add" for p in layers]
     if not delta:
-        return cfg
-    rule = delta[0] + "ddl_attn."
-    tell("ddl_steps", max(1, shapes.get(delta[0] + "attn.c_proj.weight", (0,))[0] // cfg.hidden_size))
-    tell("ddl_value_channels", shapes[rule + "v_proj.weight"][0] // cfg.ddl_steps)
-    tell("ddl_map", "v" if rule + "k_proj.weight" in shapes or rule + "k_down.weight" in shapes else "k")
-    tell("ddl_k_rank", shapes.get(rule + "k_down.weight", (0,))[0])
-    tell("ddl_beta_single_linear", rule + "beta.weight" in shapes)
-    tell("ddl_beta_hidden_size", shapes.get(rule + "beta_in.weight", (128,))[0])
-    token = layers[0] + "compress.shortconv.weight"
-    tell("ddl_compress", "token" if token in shapes else "channel" if layers[0] + "compress.read" in shapes else "mix")
-    tell("ddl_embed", "conv" if "input_embed.conv.weight" in shapes else "repeat")
+        return inferred
+    rule, token = delta[0] + "ddl_attn.", layers[0] + "compress.shortconv.weight"
+    steps = keys.get("ddl_steps", max(1, shapes.get(delta[0] + "attn.c_proj.weight", (0,))[0] // d))
+    compress = "token" if token in shapes else "channel" if layers[0] + "compress.read" in shapes else "mix"
+    inferred |= {"ddl_steps": steps, "ddl_value_channels": shapes[rule + "v_proj.weight"][0] // steps,
+                 "ddl_map": "v" if rule + "k_proj.weight" in shapes or rule + "k_down.weight" in shapes else "k",
+                 "ddl_k_rank": shapes.get(rule + "k_down.weight", (0,))[0],
+                 "ddl_beta_single_linear": rule + "beta.weight" in shapes,
+                 "ddl_beta_hidden_size": shapes.get(rule + "beta_in.weight", (128,))[0],
+                 "ddl_compress": compress,
+                 "ddl_embed": "conv" if "input_embed.conv.weight" in shapes else "repeat"}
     kernel = shapes.get(token) or shapes.get(layers[0] + "compress.weight")
-    if kernel and cfg.ddl_compress != "mix":
-        tell("ddl_state_shortconv_kernel_size", kernel[1])
+    if kernel and keys.get("ddl_compress", compress) != "mix":
+        inferred["ddl_state_shortconv_kernel_size"] = kernel[1]
     if "input_embed.conv.weight" in shapes:
-        tell("input_embed_shortconv_kernel_size", shapes["input_embed.conv.weight"][2])
-    return cfg
+        inferred["input_embed_shortconv_kernel_size"] = shapes["input_embed.conv.weight"][2]
+    return inferred
+
+
+def config_from(raw: dict, shapes: dict[str, tuple[int, ...]], metadata: dict[str, str], path="config.json") -> Config:
+    """config.json, at `path`, then the metadata of the tensors' file, then names and shapes of the tensors."""
+    keys = read_keys(raw, path)
+    keys |= {key: from_metadata(key, metadata[key]) for key in OWN_KEYS if key not in keys and key in metadata}
+    try:
+        return Config(**(inferred_keys(keys, shapes) | keys))
+    except ValueError as problem:
+        raise ValueError(f"{path}: {problem}") from None
 
 
 # ---- the model -------------------------------------------------------------------------------------------------
@@ -315,8 +429,7 @@ class Attention(nn.Module):
             self.v_mix = nn.Parameter(torch.empty(2))
         if cfg.use_qk_rmsnorm:
             self.q_rms, self.k_rms = Norm(cfg.head_dim), Norm(cfg.head_dim)
-        self.rotated = int(cfg.head_dim * cfg.rope_ratio) // 2 * 2
-        self.base = cfg.rope_base
+        self.rotated, self.base = cfg.rotated, cfg.rope_base
 
     def rotate(self, x: torch.Tensor, past: Past | None = None) -> torch.Tensor:
         """x (B, T, H, h): dimension i turns with i + R/2, by position * base^(-2i/R)."""
@@ -710,7 +823,7 @@ class DepthWeights(nn.Module):
 
 # Of each rule but "add": the prefix of its parameters, and its class.
 RULES = {"delta": ("ddl", DeltaRule), "scale": ("res", ScaleRule), "gated": ("res", GatedRule), "highway": ("res", HighwayRule),
-         "laurel": ("res", LaurelRule), "hyper": ("res", HyperRule), "mhc": ("res", MhcRule), "attnres": ("res", Depth)}
+         "hyper": ("res", HyperRule), "mhc": ("res", MhcRule), "laurel": ("res", LaurelRule), "attnres": ("res", Depth)}
 
 
 def normalized(f: torch.Tensor) -> torch.Tensor:
@@ -858,12 +971,14 @@ class Model(nn.Module):
             self.readout = Compressor(cfg)
             if cfg.ddl_embed == "conv":
                 self.input_embed = InputEmbed(cfg)
-        if cfg.ddl_residual == "attnres":
+        if cfg.rule(0) == "attnres":
             self.readout = Depth(cfg)
         self.ln_f = Norm(cfg.hidden_size)
         for name, parameter in self.named_parameters():
             initialize(cfg, name, parameter)
-        self.checkpoint = None  # calls a block, such as torch.utils.checkpoint.checkpoint: (block, *arguments) -> its result
+        # Calls a block, (block, *arguments) -> its result: functools.partial(checkpoint, use_reentrant=False), for example,
+        # with the checkpoint of torch.utils.checkpoint.
+        self.checkpoint = None
         self.folder = None  # the folder that the model was loaded from
         self.tokenizer = {}  # files of the folder that the model was loaded from: name -> bytes
 
@@ -882,7 +997,7 @@ class Model(nn.Module):
             X = x[..., None].expand(*x.shape, self.config.channels)
         first, states, sources = First(), [X], [x]
         for i, block in enumerate(self.transformer["h"], 1):
-            if self.config.ddl_residual == "attnres":
+            if self.config.rule(0) == "attnres":
                 sources = self.run(block.read_depth, sources, first, 2 * i - 2, self.config.ddl_attnres_block, past)
                 continue
             X = self.run(block, X, first, past)
@@ -890,7 +1005,7 @@ class Model(nn.Module):
                 states.append(X)
             if self.config.averaged(i):
                 X = self.transformer["dwa"][str(i)]([states[j] for j in self.config.averaged(i)])
-        if self.config.ddl_residual == "attnres":
+        if self.config.rule(0) == "attnres":
             x = self.readout(sources)
         elif hasattr(self, "readout"):
             x = self.readout(X, past)
@@ -1026,7 +1141,7 @@ def validation_loss(checkpoint: Path) -> float | None:
 
 
 def first_valid(candidates: list[Path], run: Path) -> Path:
-    """The first that is not corrupted; the final model of the run has no checksums."""
+    """The first that is not corrupted. The checksums of the final model of the run are not compared."""
     problems = []
     for path in candidates:
         try:
@@ -1079,16 +1194,23 @@ def find_model(folder, which="last") -> Path:
     return path
 
 
+def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether dtype, shape and every bit are equal: NaN equals itself."""
+    if a.dtype != b.dtype or a.shape != b.shape:
+        return False
+    return torch.equal(*(t.reshape(-1).contiguous().view(torch.uint8) for t in (a, b)))
+
+
 def load(folder, dtype: torch.dtype | None = torch.float32, device="cpu", ignore_extra: bool = False, which="last") -> Model:
     """The model of a folder, its parameters as `dtype` (None: as they are stored), and the files of its tokenizer. Of a
     run folder `which` selects the saved model (find_model). The folder that was read is the attribute `folder`."""
     folder = find_model(folder, which)
     tensors, metadata = read_tensors(folder)
     head, wte = tensors.pop("lm_head.weight", None), "transformer.wte.weight"
-    if head is not None and not torch.equal(tensors.setdefault(wte, head), head):
+    if head is not None and not same_bits(tensors.setdefault(wte, head), head):
         raise ValueError(f"{folder}: lm_head.weight differs from {wte}; they are tied")
     raw = json.loads((folder / "config.json").read_text())
-    cfg = config_from(raw, {k: tuple(t.shape) for k, t in tensors.items()}, metadata)
+    cfg = config_from(raw, {k: tuple(t.shape) for k, t in tensors.items()}, metadata, folder / "config.json")
     with torch.device("meta"):  # shapes only: the values come from the file
         model = Model(cfg)
     shapes = {k: t.shape for k, t in model.state_dict().items()}
@@ -1120,6 +1242,7 @@ def save(model: Model, folder, dtype: torch.dtype | None = None, lm_head: bool =
     tensors = {k: t.to(dtype) if dtype else t for k, t in model.state_dict().items()}
     if lm_head:
         tensors["lm_head.weight"] = tensors["transformer.wte.weight"]
+    (folder / "checksums.json").unlink(missing_ok=True)  # of files that are replaced
     (folder / "config.json").write_text(json.dumps(written, indent=2) + "\n")
     write_safetensors(folder / "model.safetensors", tensors, metadata)
     for name, content in model.tokenizer.items():

@@ -260,8 +260,10 @@ static void derived(void **state)
     static const struct {
         float ratio;
         size_t h, dims;
-    } cases[] = { { 1, 16, 16 },    { 1, 7, 6 },     { 0.5f, 10, 4 }, { 0, 16, 0 },
-                  { 0.7f, 20, 14 }, { 0.25f, 4, 0 }, { 1, 1, 0 },     { 0.6f, 10, 6 } };
+    } cases[] = {
+        { 1, 16, 16 },   { 1, 7, 6 }, { 0.5f, 10, 4 }, { 0, 16, 0 },         { 0.7f, 20, 14 },
+        { 0.25f, 4, 0 }, { 1, 1, 0 }, { 0.6f, 10, 6 }, { 1.0f / 3, 96, 32 }, { 5.0f / 12, 96, 40 }
+    };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         c.rope_ratio = cases[i].ratio;
         c.head_dim = cases[i].h;

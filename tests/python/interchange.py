@@ -4,6 +4,7 @@ Run by interchange.sh with DDL_SOURCE_DIR, DDL_PROGRAM and DDL_SCRATCH; prints r
 are the golden cases, whose expected values come from a third implementation.
 """
 import json
+import logging
 import math
 import os
 import random
@@ -131,7 +132,7 @@ def pretrained_class(declared):
 
         def __init__(self, config):
             super().__init__(config)
-            model = ddl_torch.Model(ddl_torch.config_from(config.to_dict(), GPT.shapes, {}))
+            model = ddl_torch.Model(ddl_torch.config_from(config.to_diff_dict(), GPT.shapes, {}))
             self.body = [model]  # in a list: its parameters are registered once, without a prefix
             for name, child in model.named_children():
                 setattr(self, name, child)
@@ -247,7 +248,9 @@ def ddl_verifies_controls():
     controls += [odd | dict(ddl_f_norm=True, num_hidden_layers=1), odd | dict(ddl_residual="laurel", ddl_laurel_rank=3, ddl_f_norm=True),
                  odd | dict(ddl_residual_by_layer=["highway", "delta", "gated"], ddl_f_norm=True, ddl_beta_max=0.7),
                  odd | delta | dict(ddl_beta_max=1.0, ddl_steps=2, ddl_value_channels=3, ddl_compress="channel", head_dim=16),
-                 odd | dict(ddl_residual="gated", ddl_beta_max=5.0, ddl_beta_init=4.5, dense_average=True, dense_period=2)]
+                 odd | dict(ddl_residual="gated", ddl_beta_max=5.0, ddl_beta_init=4.5, dense_average=True, dense_period=2),
+                 odd | dict(ddl_residual="mhc", ddl_residual_by_layer=["laurel", "delta", "add"]),
+                 dict(head_dim=96, rope_ratio=1 / 3), dict(head_dim=96, rope_ratio=5 / 12), dict(head_dim=20, rope_ratio=0.7)]
     torch.manual_seed(6)
     for i, changes in enumerate(controls):
         out = cases / f"case-{i}"
@@ -354,7 +357,121 @@ def invalid_folders_are_rejected():
     rejected(tensors | {"rotary.inv_freq": torch.ones(3)}, "these tensors are not parameters")
     rejected(tensors | {"rotary.inv_freq": torch.ones(3)}, "", ignore_extra=True)
     rejected(tensors | {"ln_f.weight": torch.ones(3)}, "ln_f.weight has shape (3,), config.json requires (24,)")
-    rejected(tensors | {HEAD: tensors[WTE] + 1}, "lm_head.weight differs")
+    for head in (tensors[WTE] + 1, tensors[WTE].double(), tensors[WTE][1:]):
+        rejected(tensors | {HEAD: head}, "lm_head.weight differs")
+    diverged, zero = torch.full_like(tensors[WTE], math.nan), torch.zeros_like(tensors[WTE])
+    rejected(tensors | {WTE: diverged, HEAD: diverged.clone()}, "")
+    rejected(tensors | {WTE: zero, HEAD: -zero}, "lm_head.weight differs")
+
+
+def rejection(changes):
+    """A saved model with other keys in config.json: the error of ddl_torch.load, and that of ddl."""
+    folder = fresh("rejected")
+    ddl_torch.save(ddl_torch.Model(ddl_torch.Config(**SMALL)), folder)
+    keys = json.loads((folder / "config.json").read_text()) | changes
+    (folder / "config.json").write_text(json.dumps({key: value for key, value in keys.items() if value is not None}))
+    try:
+        ddl_torch.load(folder)
+    except ValueError as problem:
+        return str(problem), ddl("info", folder, status=1)
+    raise AssertionError(f"{describe(changes)} was accepted")
+
+
+def invalid_configurations_are_rejected():
+    """Values and combinations that ddl rejects, with its error messages."""
+    def by_layer(*names):
+        return dict(ddl_residual_by_layer=list(names))
+
+    delta, constant, ignored = dict(ddl_residual="delta"), dict(ddl_beta_constant=True), dict(ddl_map="v", ddl_update="erase")
+    one_channel = ("add", "scale", "gated", "highway", "hyper", "mhc", "laurel", "attnres")
+    values = "value_residual: expected layers that all depend on the output of attention, but with this update the rule delta of layer 1 does not"
+    cases = [(dict(ddl_residual="deltas"), "ddl_residual: 'deltas' is none of add, delta, scale, gated, highway, hyper, mhc, laurel, attnres"),
+             (dict(ddl_map="q"), "ddl_map: 'q' is none of k, v"), (dict(ddl_update="wrote"), "ddl_update: 'wrote' is none of delta, write, erase"),
+             (dict(ddl_v_input="x"), "ddl_v_input: 'x' is none of stream, context"), (dict(ddl_embed="x"), "ddl_embed: 'x' is none of repeat, conv"),
+             (dict(ddl_compress="x"), "ddl_compress: 'x' is none of token, channel, mix"),
+             *((dict(ddl_residual=rule, ddl_value_channels=4), f"ddl_value_channels is 4, but ddl_residual {rule} has only 1") for rule in one_channel),
+             (by_layer("add", "delta"), "ddl_residual_by_layer: 2 rules, num_hidden_layers is 3"),
+             (by_layer("add", "deltas", "add"), "ddl_residual_by_layer: 'deltas' is none of add, delta, scale, gated, highway, hyper, mhc, laurel, attnres"),
+             (by_layer("add", "delta", "add") | dict(ddl_value_channels=2), "ddl_residual_by_layer needs ddl_value_channels 1, found 2"),
+             (by_layer("add", "mhc", "add"), "ddl_residual_by_layer: expected rules whose state is one vector, found mhc, whose state all layers "
+                                             "would share; set ddl_residual to mhc instead"),
+             (dict(ddl_residual="attnres", dense_average=True), "dense_average: expected false with ddl_residual attnres, found true"),
+             (delta | dict(ddl_v_sigmoid_scale=0.0), "ddl_v_sigmoid_scale: expected another number than 0"),
+             (delta | dict(ddl_map="v", ddl_steps=3), "ddl_steps is 3, but ddl_map is v: several steps need ddl_map k"),
+             (constant | dict(ddl_beta_constant_value=2.5), "ddl_beta_constant_value: 2.5 is out of range (0 to ddl_beta_max, 2)"),
+             (constant | dict(ddl_beta_max=0.5, ddl_beta_init=0.2), "ddl_beta_constant_value: 1 is out of range (0 to ddl_beta_max, 0.5)"),
+             (dict(ddl_beta_init=2.5), "ddl_beta_init: 2.5 is out of range (0 to 2)"),
+             (dict(ddl_beta_init=3.0, ddl_beta_max=3.0), "ddl_beta_init: 3 is out of range (above 0 to below ddl_beta_max, 3)"),
+             (dict(ddl_beta_init=0.0, ddl_beta_max=3.0), "ddl_beta_init: 0 is out of range (above 0 to below ddl_beta_max, 3)"),
+             (by_layer("add", "delta", "add") | ignored | dict(value_residual=True), values),
+             (by_layer("add", "delta", "delta") | dict(value_residual=True, ddl_map="v", ddl_v_constant=True, ddl_v_dim1_constant=True), values),
+             (delta | dict(ddl_f_norm=True), "ddl_f_norm: expected a layer with the rule add, scale, gated, highway or laurel, found none"),
+             (dict(hidden_size=None), "no key hidden_size")]
+    for changes, message in cases:
+        found, theirs = rejection(changes)
+        assert found.endswith(f"config.json: {message}"), found
+        assert f"config.json: {message}\n" in theirs, theirs
+    accepted = [delta | ignored | dict(value_residual=True), delta | dict(ddl_v_sigmoid_scale=0.0, ddl_v_constant=True),
+                dict(ddl_v_sigmoid_scale=0.0), dict(ddl_map="v", ddl_steps=3), dict(ddl_beta_constant_value=2.5), dict(ddl_beta_init=0.0),
+                dict(ddl_beta_init=2.0), by_layer("add", "delta", "add") | dict(ddl_f_norm=True, dense_average=True)]
+    for changes in accepted:
+        ddl_torch.Config(**(SMALL | changes))
+
+
+def switches_of_the_release():
+    """Settings of the release that models here do not have: an error where they have an effect, as in ddl."""
+    for key, value, message in (("rms_norm_eps", 1e-6, "rms_norm_eps is 1e-06, expected 1e-05: other models are not supported"),
+                                ("residual_branch_mult", 0.5, "residual_branch_mult is 0.5, expected 1: other models are not supported"),
+                                ("q_activation", "silu", 'q_activation is "silu", expected null: other models are not supported'),
+                                ("use_k_shift", True, "use_k_shift is true, expected false: other models are not supported"),
+                                ("using_groupnorm", 1, "using_groupnorm is 1, expected false: other models are not supported"),
+                                ("tie_word_embeddings", False, "tie_word_embeddings is false, expected true: other models are not supported"),
+                                ("ddl_v_constant", True, "ddl_v_constant and ddl_v_dim1_constant are the same setting and differ")):
+        found, theirs = rejection({key: value})
+        assert found.endswith(f"config.json: {message}"), found
+        assert f"config.json: {key} " in theirs, theirs
+
+    neutral = {key: value for key, (value, _) in ddl_torch.SWITCHES.items()}
+    warned, handler, records = fresh("warned"), logging.Handler(), []
+    handler.emit = records.append
+    ddl_torch.save(ddl_torch.Model(ddl_torch.Config(**SMALL)), warned)
+    keys = json.loads((warned / "config.json").read_text())
+    ddl_torch.LOG.addHandler(handler)
+    try:
+        for changes, messages in ((neutral | dict(model_type="DDL", architectures=["X"], rms_norm_eps=1e-5, dropout=0.0), []),
+                                  (dict.fromkeys(neutral), []), (dict(ddl_v_constant_value=2), []),
+                                  (dict(head_dims=3), ["unknown key 'head_dims'; it is ignored"]),
+                                  (dict(dropout=0.1), ["dropout is 0.1: no model of the release reads it, and there is no dropout here; ignored"]),
+                                  (dict(bias=True), ["bias is true: no model of the release reads it, and none has biases in its layers; ignored"])):
+            records.clear()
+            (warned / "config.json").write_text(json.dumps(keys | changes))
+            ddl_torch.load(warned)
+            ddl("info", warned)
+            assert [r.getMessage() for r in records] == [f"{warned}/config.json: {message}" for message in messages], records
+    finally:
+        ddl_torch.LOG.removeHandler(handler)
+
+
+def rotated_dimensions_agree_with_ddl():
+    """Those of tests/model/test_config.c; ddl_verifies_controls compares models."""
+    for ratio, width, expected in ((1.0, 16, 16), (1.0, 7, 6), (0.5, 10, 4), (0.0, 16, 0), (0.7, 20, 14), (0.25, 4, 0), (1.0, 1, 0), (0.6, 10, 6),
+                                   (1 / 3, 96, 32), (0.33333334, 96, 32), (0.3333333, 96, 32), (5 / 12, 96, 40)):
+        found = ddl_torch.Config(**(SMALL | dict(head_dim=width, rope_ratio=ratio))).rotated
+        assert found == expected, f"rope_ratio {ratio} of {width}: {found}"
+
+
+def saved_models_replace_those_of_ddl():
+    """save removes the checksums of the files that it replaces."""
+    out = fresh("exported")
+    ddl("export", SOURCE / "tests/golden/ddl-tc", "--out", out)
+    assert (out / "checksums.json").exists()
+    model = ddl_torch.load(out)
+    with torch.no_grad():
+        model.ln_f.weight.mul_(1.5)
+    ddl_torch.save(model, out)
+    ddl("export", out, "--out", fresh("again"))
+    again, _ = ddl_torch.read_tensors(SCRATCH / "again")
+    assert torch.equal(again["ln_f.weight"], model.ln_f.weight)
 
 
 SMALL = dict(vocab_size=304, hidden_size=96, num_hidden_layers=3, num_attention_heads=2, head_dim=32, block_size=64)
@@ -374,6 +491,7 @@ def configurations():
     one_channel.append(dict(ddl_residual_by_layer=["gated", "delta", "highway"]))
     one_channel += [dict(ddl_residual="laurel"), dict(ddl_residual="laurel", ddl_laurel_rank=7), dict(value_residual=True),
                     dict(ddl_residual_by_layer=["laurel", "delta", "add"], ddl_laurel_rank=5, value_residual=True)]
+    one_channel += [dict(ddl_residual=rule, ddl_residual_by_layer=["add", "delta", "gated"]) for rule in ("hyper", "mhc", "attnres")]
     one_channel += [delta | dict(ddl_beta_max=1.0), dict(ddl_residual="gated", ddl_beta_max=3.0, ddl_beta_init=2.5),
                     dict(ddl_f_norm=True), dict(ddl_residual="scale", ddl_per_feature=True, ddl_f_norm=True),
                     dict(ddl_residual_by_layer=["highway", "delta", "laurel"], ddl_f_norm=True)]
@@ -625,7 +743,9 @@ def models_of_a_run_are_chosen():
 TESTS = [golden_models_agree, exports_round_like_torch, safetensors_library_reads_exports,
          pretrained_models_load_and_save,
          every_parameter_of_a_new_model_learns,
-         streams_and_sums_start_as_additions, saved_models_load_again, initial_values_agree_with_ddl, hooks_watch_and_replace_values, ddl_verifies_models_stored_by_torch, ddl_verifies_controls, files_of_torch_load, invalid_folders_are_rejected, run_and_checkpoint_load,
+         streams_and_sums_start_as_additions, saved_models_load_again, initial_values_agree_with_ddl, hooks_watch_and_replace_values, ddl_verifies_models_stored_by_torch, ddl_verifies_controls, files_of_torch_load, invalid_folders_are_rejected,
+         invalid_configurations_are_rejected, switches_of_the_release, rotated_dimensions_agree_with_ddl, saved_models_replace_those_of_ddl,
+         run_and_checkpoint_load,
          models_of_a_run_are_chosen]
 
 
