@@ -22,8 +22,7 @@ const struct ddl_other_name sampling_temperature_others[] = {
     { 0 },
 };
 const struct ddl_other_name sampling_presence_others[] = {
-    { "repeat_last_n", "all tokens count, for repeat_penalty also the prompt",
-      DDL_OTHER_NONE },
+    { "repeat_last_n", "all tokens count, for repeat_penalty also the prompt", DDL_OTHER_NONE },
     { 0 },
 };
 
