@@ -92,6 +92,8 @@ const char *last_word(const char *name);
 ddl_status check_arguments(const char *command, int n, char **argv, int min, int max, const char *expected,
                            struct ddl_error *err);
 
+/* The name of an option as the command line has it, without "--": "val-data" of "val_data". */
+void flag_name(const char *name, char *out, size_t size);
 /* DDL_E_USAGE with "--NAME: expected with WITH" if one of `names`, rows of `table`, NULL-ended, was given (by
  * ddl_option_find_given). */
 ddl_status check_needs(const struct ddl_option *table, const bool *given, const char *const *names,

@@ -68,6 +68,13 @@ ddl_status check_arguments(const char *command, int n, char **argv, int min, int
     return DDL_OK;
 }
 
+void flag_name(const char *name, char *out, size_t size)
+{
+    snprintf(out, size, "%s", name);
+    for (; *out; out++)
+        *out = *out == '_' ? '-' : *out;
+}
+
 ddl_status check_needs(const struct ddl_option *table, const bool *given, const char *const *names,
                        const char *with, struct ddl_error *err)
 {
@@ -75,9 +82,7 @@ ddl_status check_needs(const struct ddl_option *table, const bool *given, const 
         char name[64];
         if (!given[ddl_option_find(table, *names) - table])
             continue;
-        snprintf(name, sizeof name, "%s", *names);
-        for (char *c = name; *c; c++)
-            *c = *c == '_' ? '-' : *c;
+        flag_name(*names, name, sizeof name);
         return ddl_error_set(err, DDL_E_USAGE, "--%s: expected with %s", name, with);
     }
     return DDL_OK;
@@ -95,9 +100,8 @@ void print_overview(FILE *out)
 size_t describe_flag(const struct ddl_option *option, char *out, size_t size)
 {
     size_t used = (size_t)snprintf(out, size, "--%s", option->type == DDL_OPTION_BOOL ? "[no-]" : "");
-    for (const char *c = option->name; *c && used + 1 < size; c++)
-        out[used++] = *c == '_' ? '-' : *c;
-    out[used] = '\0';
+    flag_name(option->name, out + used, size - used);
+    used += strlen(out + used);
     size_t name = used;
     if (option->type == DDL_OPTION_CHOICE) {
         for (size_t i = 0; option->choices[i] && used + 1 < size; i++) {
@@ -138,13 +142,12 @@ void describe_default(const struct option_group *group, const struct ddl_option 
 
 void describe_aliases(const struct ddl_option *row, char *out, size_t size)
 {
-    char name[128];
+    char name[128], flag[128];
     size_t used = 0;
     *out = '\0';
     for (size_t i = 1; ddl_option_name(row, i, name, sizeof name) && used < size; i++) {
-        for (char *c = name; *c; c++)
-            *c = *c == '_' ? '-' : *c;
-        used += (size_t)snprintf(out + used, size - used, "%s--%s", i > 1 ? ", " : " (also ", name);
+        flag_name(name, flag, sizeof flag);
+        used += (size_t)snprintf(out + used, size - used, "%s--%s", i > 1 ? ", " : " (also ", flag);
     }
     if (used && used < size)
         snprintf(out + used, size - used, ")");

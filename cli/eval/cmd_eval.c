@@ -143,9 +143,7 @@ static ddl_status does_not_apply(const struct ddl_option *row, const char *expec
 {
     const char *found = mode == TASKS ? "--tasks" : mode == TEXT ? "--text" : "--val-data", *hint = "";
     char name[64];
-    snprintf(name, sizeof name, "%s", row->name);
-    for (char *c = name; *c; c++)
-        *c = *c == '_' ? '-' : *c;
+    flag_name(row->name, name, sizeof name);
     if (strcmp(name, "limit") == 0)
         hint = "; --val-tokens limits tokens";
     if (strcmp(name, "val-tokens") == 0)

@@ -22,9 +22,8 @@ struct product {
     uint64_t used;                  /* which use of all was the last; 0: the entry is free */
 };
 
-enum {
-    PRODUCTS = 256
-}; /* a model has some tens of shapes; of more, the one unused for longest is replaced */
+/* A model has some tens of shapes; of more, the one unused for longest is replaced. */
+enum { PRODUCTS = 256 };
 
 /* One scratchpad for all primitives, allocated here: oneDNN guarantees its own only for the thread that
  * creates the primitive. */
