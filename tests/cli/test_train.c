@@ -649,8 +649,19 @@ static void tokenizers_must_match(void **state)
                      0);
     assert_int_equal(
         ddl("train %s --tokenizer %s --train-data %s --out %s --steps 3 --resume", model, a, data, run), 0);
+    assert_null(strstr(printed, "has changed since"));
+    /* Data that has changed is noted. */
     assert_int_equal(
-        ddl("train %s/recipe.yaml --tokenizer %s --train-data %s --val-data none --steps 4 --resume", run, b,
+        ddl("data build --overwrite --tokenizer %s --val-fraction 0.3 --out %s %s", a, data, text), 0);
+    assert_int_equal(
+        ddl("train %s --tokenizer %s --train-data %s --out %s --steps 4 --resume", model, a, data, run), 0);
+    assert_printed("train_data has changed since ");
+    assert_printed("val_data has changed since ");
+    assert_int_equal(
+        ddl("train %s --tokenizer %s --train-data %s --out %s --steps 5 --resume", model, a, data, run), 0);
+    assert_null(strstr(printed, "has changed since"));
+    assert_int_equal(
+        ddl("train %s/recipe.yaml --tokenizer %s --train-data %s --val-data none --steps 6 --resume", run, b,
             other),
         1);
     assert_printed("the run has another tokenizer: expected ");

@@ -1,5 +1,7 @@
 #include "train/config/run_data.h"
 
+#include "base/crc32c.h"
+
 #include <string.h>
 
 static ddl_status open_shards(const char *key, const char *path, int split, int format, ddl_shards **out,
@@ -26,4 +28,19 @@ ddl_status ddl_train_open_val(const struct ddl_train_config *config, const ddl_s
         return DDL_OK;
     return open_shards("val_data", automatic ? config->train_data : config->val_data, DDL_SHARDS_VAL,
                        config->format, out, err);
+}
+
+struct ddl_data_identity ddl_train_data_identity(const ddl_shards *shards)
+{
+    enum { PLACES = 64, TOKENS = 64 };
+    uint32_t checksums[PLACES];
+    if (!shards)
+        return (struct ddl_data_identity){ 0 };
+    uint64_t count = ddl_shards_count(shards);
+    for (uint64_t i = 0; i < PLACES; i++) {
+        int32_t tokens[TOKENS];
+        ddl_shards_read_targets(shards, count / PLACES * i, TOKENS, tokens);
+        checksums[i] = ddl_crc32c(tokens, sizeof tokens);
+    }
+    return (struct ddl_data_identity){ count, ddl_crc32c(checksums, sizeof checksums) };
 }

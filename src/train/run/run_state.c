@@ -99,6 +99,14 @@ static json_t *tokenizer_object(const struct ddl_tokenizer_identity *id)
                        : json_null();
 }
 
+static void add_data(json_t **object, const char *key, const struct ddl_data_identity *id)
+{
+    char sample[16];
+    snprintf(sample, sizeof sample, "%08lx", (unsigned long)id->sample);
+    if (id->tokens)
+        add(object, key, json_pack("{s:I, s:s}", "tokens", (json_int_t)id->tokens, "sample", sample));
+}
+
 /* NULL without memory; of a configuration whose paths are those of a recipe in the run's folder. */
 static json_t *state_object(const struct ddl_train_config *config, const struct ddl_run_state *state)
 {
@@ -116,6 +124,8 @@ static json_t *state_object(const struct ddl_train_config *config, const struct 
         add(&object, "by_time", json_true());
     add(&object, "spike", spike_object(&state->spike));
     add(&object, "tokenizer", tokenizer_object(&state->tokenizer));
+    add_data(&object, "train_data", &state->train);
+    add_data(&object, "val_data", &state->val);
     add(&object, "config", config_object(config));
     return object;
 }
@@ -235,6 +245,20 @@ static ddl_status read_tokenizer(const struct reader *r, struct ddl_tokenizer_id
     return status;
 }
 
+/* Absent in checkpoints of earlier versions, and without such data. */
+static ddl_status read_data(const struct reader *r, const char *key, struct ddl_data_identity *out)
+{
+    const json_t *object = json_object_get(r->root, key);
+    const char *sample = json_string_value(json_object_get(object, "sample"));
+    *out = (struct ddl_data_identity){ 0 };
+    if (!object)
+        return DDL_OK;
+    if (!sample || strlen(sample) != 8 || strspn(sample, "0123456789abcdef") != 8)
+        return ddl_error_set(r->err, DDL_E_FORMAT, "%s: %s: expected tokens and sample", r->path, key);
+    out->sample = (uint32_t)strtoul(sample, NULL, 16);
+    return read_count(r, object, "tokens", &out->tokens);
+}
+
 ddl_status ddl_run_parse_state(const char *path, const json_t *root, struct ddl_run_state *state,
                                struct ddl_error *err)
 {
@@ -273,6 +297,10 @@ ddl_status ddl_run_parse_state(const char *path, const json_t *root, struct ddl_
         status = read_spike(r, state->step, &state->spike);
     if (!status)
         status = read_tokenizer(r, &state->tokenizer);
+    if (!status)
+        status = read_data(r, "train_data", &state->train);
+    if (!status)
+        status = read_data(r, "val_data", &state->val);
     if (!status && !json_is_object(json_object_get(r->root, "config")))
         status = ddl_error_set(r->err, DDL_E_FORMAT, "%s: config is missing", r->path);
     return status;

@@ -4,6 +4,7 @@
 
 #include "ddl/tokenizer.h"
 #include "ddl/train.h"
+#include "train/config/run_data.h"
 #include "train/run/moments.h"
 #include "train/step/spike.h"
 
@@ -29,6 +30,7 @@ struct ddl_run_state {
         bool skipped;
     } pending;
     struct ddl_tokenizer_identity tokenizer; /* of the data; an empty sha256: unknown */
+    struct ddl_data_identity train, val;     /* of train_data and val_data */
     struct ddl_spike_state spike;            /* spike.skipped of the steps have updated nothing */
 };
 

@@ -164,6 +164,23 @@ static ddl_status compare_tokenizer(struct run *run, struct ddl_error *err)
     return DDL_OK;
 }
 
+/* Notes data that has changed since the checkpoint, which may be wanted. */
+static void compare_data(struct run *run, const char *key, const ddl_shards *shards,
+                         struct ddl_data_identity *was)
+{
+    const struct ddl_data_identity now = ddl_train_data_identity(shards);
+    struct ddl_error message;
+    if (was->tokens && now.tokens && (was->tokens != now.tokens || was->sample != now.sample)) {
+        ddl_error_set(&message, DDL_OK,
+                      "%s has changed since %.600s: it had %llu tokens (checksum of a sample %08lx), now it "
+                      "has %llu (%08lx)",
+                      key, run->checkpoint, (unsigned long long)was->tokens, (unsigned long)was->sample,
+                      (unsigned long long)now.tokens, (unsigned long)now.sample);
+        trainer_note(run, message.text);
+    }
+    *was = now;
+}
+
 ddl_status trainer_open_inputs(struct run *run, struct ddl_error *err)
 {
     const struct ddl_train_config *t = &run->config;
@@ -179,6 +196,8 @@ ddl_status trainer_open_inputs(struct run *run, struct ddl_error *err)
         status = check_data(run, err);
     if (!status && *t->tasks)
         status = trainer_tasks_open(run, err);
+    run->state.train = ddl_train_data_identity(run->train);
+    run->state.val = ddl_train_data_identity(run->val);
     if (!status)
         note_no_validation(run);
     return status;
@@ -244,6 +263,10 @@ static ddl_status look_for_earlier(struct run *run, struct ddl_error *err)
                           run->checkpoint, (unsigned long long)run->state.step, (unsigned long long)t->steps);
     if (!status)
         status = compare_tokenizer(run, err);
+    if (status)
+        return status;
+    compare_data(run, "train_data", run->train, &run->state.train);
+    compare_data(run, "val_data", run->val, &run->state.val);
     if (!ddl_size_mul((size_t)ddl_train_resolved(t).global_batch, (size_t)t->skip, &skipped))
         return ddl_error_set(err, DDL_E_USAGE,
                              "skip: %llu steps exceed the limit of the position in the data",

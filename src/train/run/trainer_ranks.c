@@ -92,26 +92,13 @@ ddl_status trainer_compare_ranks(struct run *run, struct ddl_error *err)
     return status ? status : note_hosts(run, err);
 }
 
-/* Tokens that are counted at evenly spaced places: a checksum of all would read all. */
-static uint32_t sample_checksum(const ddl_shards *shards)
-{
-    enum { PLACES = 64, TOKENS = 64 };
-    uint64_t count = ddl_shards_count(shards);
-    uint32_t checksums[PLACES];
-    for (uint64_t i = 0; i < PLACES; i++) {
-        int32_t tokens[TOKENS];
-        ddl_shards_read_targets(shards, count / PLACES * i, TOKENS, tokens);
-        checksums[i] = ddl_crc32c(tokens, sizeof tokens);
-    }
-    return ddl_crc32c(checksums, sizeof checksums);
-}
-
 static void add_shards(ddl_comm_list *list, const char *key, const ddl_shards *shards)
 {
+    const struct ddl_data_identity id = ddl_train_data_identity(shards);
     if (shards)
         ddl_comm_list_add(list, "%s: %zu files with %llu tokens, checksum of a sample %08lx", key,
-                          ddl_shards_n_files(shards), (unsigned long long)ddl_shards_count(shards),
-                          (unsigned long)sample_checksum(shards));
+                          ddl_shards_n_files(shards), (unsigned long long)id.tokens,
+                          (unsigned long)id.sample);
 }
 
 ddl_status trainer_compare_data(const struct run *run, struct ddl_error *err)
