@@ -63,6 +63,20 @@ static void print_json(const struct ddl_synthetic_config *c, const struct ddl_sy
     putchar('\n');
 }
 
+/* Groups that only the other split has: short problems may all be in one of them. */
+static void print_lacking(const char *split, const uint64_t own[256], const uint64_t other[256])
+{
+    int n = 0;
+    for (int group = 1; group < 256; group++) {
+        if (own[group] > 0 || other[group] == 0)
+            continue;
+        printf("%s%s%d", n ? "," : split, n ? " " : " has no answers of group ", group);
+        n++;
+    }
+    if (n)
+        putchar('\n');
+}
+
 static void print_text(const struct ddl_synthetic_config *c, const struct ddl_synthetic_result *r)
 {
     const char *out = printable(c->out);
@@ -70,6 +84,8 @@ static void print_text(const struct ddl_synthetic_config *c, const struct ddl_sy
            c->sequences, r->problems[0], r->counted[0]);
     printf("val    %10" PRIu64 " sequences  %10" PRIu64 " problems  %12" PRIu64 " tokens counted\n",
            c->val_sequences, r->problems[1], r->counted[1]);
+    for (int i = 0; i < 2; i++)
+        print_lacking(i ? "val" : "train", r->groups[i], r->groups[!i]);
     printf("sequences of %zu tokens, %zu tokens in %s/tokenizer.json; train with\n", r->length, r->vocab_size,
            out);
     printf("  --train-data %s --tokenizer %s --order aligned --seq %zu --block-size %zu\n", out, out,

@@ -231,6 +231,7 @@ struct ddl_synthetic_config {
     char hops[32];          /* pointer: comma-separated, 1 to 9 */
     bool cycle;             /* pointer: the permutation is one cycle through all symbols */
     bool pair_tokens;       /* pointer, mqar: a pair is one token; a query of pointer is h, s */
+    bool once;              /* all but mqar: do not count an answer that the sequence has given before */
     size_t symbols;         /* mqar: keys, and as many values; reverse */
     size_t elements;        /* permutation: that are permuted, 2 to 5 */
     size_t steps;           /* permutation, parity, reverse: most of a problem */
@@ -243,6 +244,7 @@ struct ddl_synthetic_result {
     size_t length;                    /* tokens of a sequence */
     size_t vocab_size;                /* tokens of the tokenizer */
     uint64_t problems[2], counted[2]; /* train, val: problems, and counted tokens */
+    uint64_t groups[2][256];          /* train, val: counted tokens of each group of the masks */
 };
 DDL_API extern const char *const ddl_synthetic_names[];           /* "pointer", ..., NULL */
 DDL_API struct ddl_synthetic_config ddl_synthetic_defaults(void); /* defaults of the options */

@@ -42,6 +42,7 @@ const struct ddl_option *ddl_synthetic_options(void)
         { FLAG(cycle), "pointer: the permutation is one cycle through all symbols" },
         { FLAG(pair_tokens),
           "pointer, mqar: a pair is one token; in pointer, queries begin with their digit" },
+        { FLAG(once), "all but mqar: do not count an answer that the sequence has given before" },
         { SIZE(symbols),
           "mqar: keys, and as many values (0: 64, or 8 with pair_tokens); reverse: symbols (0: 26)" },
         { SIZE(elements), "permutation: elements that are permuted, 2 to 5 (0: 5)" },
@@ -184,7 +185,7 @@ static ddl_status make_tokenizer(struct writer *w, struct ddl_error *err)
 static ddl_status make_sequence(struct writer *w, struct ddl_synthetic *s, struct ddl_error *err)
 {
     const struct ddl_synthetic_task *task = &ddl_synthetic_tasks[w->config->task];
-    s->n = 0;
+    ddl_synthetic_begin(s);
     for (bool full = false; !full;) {
         size_t before = s->n;
         if (!task->problem(s, &full))
@@ -213,6 +214,7 @@ static ddl_status append(struct writer *w, struct ddl_synthetic *s, struct ddl_e
         s->tokens[i] = w->ids[row];
         w->text_bytes[split] += w->bytes[row];
         w->result.counted[split] += s->groups[i] > 0;
+        w->result.groups[split][s->groups[i]] += s->groups[i] > 0;
     }
     if (!status)
         status = ddl_shard_set_append(&w->set, split, s->tokens, s->n, err);
@@ -231,6 +233,7 @@ static ddl_status write_split(struct writer *w, bool val, struct ddl_synthetic *
     ddl_status status = DDL_OK;
     s->val = val;
     s->drawn = 0;
+    memset(s->lacks, 0, sizeof s->lacks);
     s->key = ddl_rng_key(c->seed, val ? "synthetic validation" : "synthetic training");
     s->split_key = ddl_rng_key(c->seed, "synthetic split");
     for (uint64_t i = 0; i < n && !status; i++) {
@@ -250,13 +253,17 @@ static ddl_status write_sequences(struct writer *w, struct ddl_error *err)
     struct ddl_synthetic s = { .config = w->config, .length = length - 1 };
     s.tokens = malloc(length * sizeof *s.tokens);
     s.groups = malloc(length);
-    ddl_status status = s.tokens && s.groups
+    for (s.n_seen = 64; s.n_seen < 2 * length;)
+        s.n_seen *= 2;
+    s.seen = malloc(s.n_seen * sizeof *s.seen);
+    ddl_status status = s.tokens && s.groups && s.seen
                             ? DDL_OK
                             : ddl_error_set(err, DDL_E_MEMORY, "out of memory for %zu tokens", length);
     for (int val = 0; val < 2 && !status; val++)
         status = write_split(w, val, &s, err);
     free(s.tokens);
     free(s.groups);
+    free(s.seen);
     return status;
 }
 

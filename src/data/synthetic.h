@@ -36,6 +36,9 @@ struct ddl_synthetic {
     int32_t *tokens;                           /* (length): symbols, or -1 - enum ddl_synthetic_sign */
     unsigned char *groups;                     /* (length) */
     size_t n, length;
+    uint64_t *seen;  /* (n_seen) hashes of the problems of this sequence; 0: none */
+    size_t n_seen;   /* a power of two, at least twice the length */
+    bool lacks[256]; /* numbers of symbols of which no problem was found in the split */
 };
 
 struct ddl_synthetic_task {
@@ -45,14 +48,15 @@ struct ddl_synthetic_task {
     /* Tokens of a sequence after <|endoftext|>; NULL: config->length. */
     size_t (*length)(const struct ddl_synthetic_config *config);
     size_t (*symbols)(const struct ddl_synthetic_config *config);
-    /* Adds a problem of the split; false if none is found within DDL_SYNTHETIC_TRIES, or if the next does not
-     * fit
-     * (*full). */
+    /* Adds a problem of the split, or sets *full if it does not fit; false if none is found within
+     * DDL_SYNTHETIC_TRIES. */
     bool (*problem)(struct ddl_synthetic *s, bool *full);
 };
 /* In the order of enum ddl_synthetic_kind. */
 extern const struct ddl_synthetic_task ddl_synthetic_tasks[DDL_SYNTHETIC_KINDS];
 
+/* Removes the problems of the last sequence. */
+void ddl_synthetic_begin(struct ddl_synthetic *s);
 /* The hops of config->hops, each 1 to 9, into hops; their number, or 0 if the text is no list of them. */
 size_t ddl_synthetic_hops(const struct ddl_synthetic_config *config, unsigned char hops[9]);
 /* Text of a symbol: one character, the same for all tasks. */

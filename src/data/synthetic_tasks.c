@@ -52,13 +52,42 @@ static void put_all(struct ddl_synthetic *s, const int32_t *tokens, size_t n, si
         put(s, tokens[i], group);
 }
 
-/* Whether the problem with these tokens belongs to the split. */
-static bool in_split(const struct ddl_synthetic *s, const int32_t *tokens, size_t n)
+static uint64_t hash_of(const struct ddl_synthetic *s, const int32_t *tokens, size_t n)
 {
     uint64_t hash = n;
     for (size_t i = 0; i < n; i++)
         hash = ddl_rng_u64(s->split_key ^ hash, (uint64_t)(int64_t)tokens[i]);
-    return (ddl_rng_uniform(s->split_key, hash) < s->config->val_fraction) == s->val;
+    return hash;
+}
+
+/* Whether the problem with these tokens belongs to the split. */
+static bool in_split(const struct ddl_synthetic *s, const int32_t *tokens, size_t n)
+{
+    return (ddl_rng_uniform(s->split_key, hash_of(s, tokens, n)) < s->config->val_fraction) == s->val;
+}
+
+void ddl_synthetic_begin(struct ddl_synthetic *s)
+{
+    s->n = 0;
+    memset(s->seen, 0, s->n_seen * sizeof *s->seen);
+}
+
+/* Whether the sequence has not had the problem before. It has from now on. */
+static bool is_new(struct ddl_synthetic *s, const int32_t *tokens, size_t n)
+{
+    const uint64_t hash = hash_of(s, tokens, n) | 1;
+    size_t at = (hash >> 1) & (s->n_seen - 1);
+    while (s->seen[at] && s->seen[at] != hash)
+        at = (at + 1) & (s->n_seen - 1);
+    const bool found = s->seen[at] == hash;
+    s->seen[at] = hash;
+    return !found;
+}
+
+/* The group of the answer to a problem; with `once` 0 if the sequence has given the answer before. */
+static size_t group_of(struct ddl_synthetic *s, const int32_t *tokens, size_t n, size_t group)
+{
+    return is_new(s, tokens, n) || !s->config->once ? group : 0;
 }
 
 /* ---- sizes ---- */
@@ -103,17 +132,33 @@ size_t ddl_synthetic_hops(const struct ddl_synthetic_config *c, unsigned char ho
     return 0;
 }
 
+/* Going around a cycle leads nowhere: h hops are fewer than its symbols. */
 static ddl_status pointer_sizes(struct ddl_synthetic_config *c, struct ddl_error *err)
 {
     unsigned char hops[9];
-    if (!*c->hops)
-        snprintf(c->hops, sizeof c->hops, "1,2,4,8");
-    if (ddl_synthetic_hops(c, hops) == 0)
-        return ddl_error_set(err, DDL_E_USAGE,
-                             "--hops: expected up to 9 digits 1 to 9, such as 1,2,4, found %s", c->hops);
     ddl_status status = c->pair_tokens ? size_of("pairs", &c->pairs, 8, 2, PAIR_TOKENS, err)
                                        : size_of("pairs", &c->pairs, 16, 2, DDL_SYNTHETIC_SYMBOLS, err);
-    return status ? status : size_of("queries", &c->queries, 8, 1, 4096, err);
+    if (status)
+        return status;
+    const size_t most = c->cycle ? c->pairs - 1 : 8;
+    if (!*c->hops)
+        snprintf(c->hops, sizeof c->hops, "%.*s",
+                 most >= 8   ? 7
+                 : most >= 4 ? 5
+                 : most >= 2 ? 3
+                             : 1,
+                 "1,2,4,8");
+    const size_t n = ddl_synthetic_hops(c, hops);
+    if (n == 0)
+        return ddl_error_set(err, DDL_E_USAGE,
+                             "--hops: expected up to 9 digits 1 to 9, such as 1,2,4, found %s", c->hops);
+    for (size_t i = 0; c->cycle && i < n; i++) {
+        if (hops[i] >= c->pairs)
+            return ddl_error_set(err, DDL_E_USAGE,
+                                 "--hops: %d hops around a cycle of %zu symbols: expected fewer", hops[i],
+                                 c->pairs);
+    }
+    return size_of("queries", &c->queries, 8, 1, 4096, err);
 }
 
 static size_t pointer_length(const struct ddl_synthetic_config *c)
@@ -145,6 +190,21 @@ static void close_cycle(int32_t *next, size_t n)
         next[order[i]] = order[(i + 1) % n];
 }
 
+/* In a cycle of n symbols, h hops from s to t also answer the query for n - h hops from t. */
+static void put_query(struct ddl_synthetic *s, const int32_t *next, int32_t from, int h)
+{
+    const int32_t digit = sign(DDL_SIGN_DIGIT + h - 1), query[2] = { from, h };
+    const size_t group = group_of(s, query, 2, (size_t)h);
+    int32_t to = from;
+    for (int i = 0; i < h; i++)
+        to = next[to];
+    if (s->config->cycle)
+        (void)is_new(s, (int32_t[]){ to, (int32_t)s->config->pairs - h }, 2);
+    put(s, s->config->pair_tokens ? digit : from, 0);
+    put(s, s->config->pair_tokens ? from : digit, 0);
+    put(s, to, group);
+}
+
 static bool pointer_problem(struct ddl_synthetic *s, bool *full)
 {
     const size_t n = s->config->pairs;
@@ -152,7 +212,7 @@ static bool pointer_problem(struct ddl_synthetic *s, bool *full)
     unsigned char hops[9];
     const size_t n_hops = ddl_synthetic_hops(s->config, hops);
     for (int tries = 0; tries < DDL_SYNTHETIC_TRIES; tries++) {
-        s->n = 0;
+        ddl_synthetic_begin(s);
         shuffle(s, next, n);
         if (s->config->cycle)
             close_cycle(next, n);
@@ -161,14 +221,8 @@ static bool pointer_problem(struct ddl_synthetic *s, bool *full)
             put_pair(s, order[i], next[order[i]]);
         put(s, sign(DDL_SIGN_BAR), 0);
         for (size_t q = 0; q < s->config->queries; q++) {
-            int32_t at = (int32_t)draw(s, n);
-            const int h = hops[draw(s, n_hops)];
-            const int32_t digit = sign(DDL_SIGN_DIGIT + h - 1);
-            put(s, s->config->pair_tokens ? digit : at, 0);
-            put(s, s->config->pair_tokens ? at : digit, 0);
-            for (int i = 0; i < h; i++)
-                at = next[at];
-            put(s, at, (size_t)h);
+            const int32_t from = (int32_t)draw(s, n);
+            put_query(s, next, from, hops[draw(s, n_hops)]);
         }
         if (in_split(s, s->tokens, s->n))
             return *full = true;
@@ -204,7 +258,7 @@ static bool mqar_problem(struct ddl_synthetic *s, bool *full)
     const size_t keys = s->config->symbols, pairs = s->config->pairs;
     int32_t key[DDL_SYNTHETIC_SYMBOLS], value[DDL_SYNTHETIC_SYMBOLS], query[DDL_SYNTHETIC_SYMBOLS];
     for (int tries = 0; tries < DDL_SYNTHETIC_TRIES; tries++) {
-        s->n = 0;
+        ddl_synthetic_begin(s);
         shuffle(s, key, keys);
         shuffle(s, query, pairs);
         for (size_t i = 0; i < pairs; i++) {
@@ -227,15 +281,33 @@ static bool mqar_problem(struct ddl_synthetic *s, bool *full)
 
 /* ---- words: the answer is a function of m symbols ---- */
 
-/* Draws a word of the split of 1 to `steps` symbols; its length, or 0. */
-static size_t draw_word(struct ddl_synthetic *s, size_t symbols, int32_t word[DDL_SYNTHETIC_STEPS])
+/* Draws m symbols that are a word of the split; false if none is found. */
+static bool draw_symbols(struct ddl_synthetic *s, size_t symbols, size_t m, int32_t word[DDL_SYNTHETIC_STEPS])
 {
     for (int tries = 0; tries < DDL_SYNTHETIC_TRIES; tries++) {
-        const size_t m = 1 + draw(s, s->config->steps);
         for (size_t i = 0; i < m; i++)
             word[i] = (int32_t)draw(s, symbols);
         if (in_split(s, word, m))
+            return true;
+    }
+    return false;
+}
+
+/* Draws a word of the split of 1 to `steps` symbols; its length, or 0. Each length is as frequent as any
+ * other of which the split has words. */
+static size_t draw_word(struct ddl_synthetic *s, size_t symbols, int32_t word[DDL_SYNTHETIC_STEPS])
+{
+    size_t n_lacking = 0;
+    for (size_t m = 1; m <= s->config->steps; m++)
+        n_lacking += s->lacks[m];
+    while (n_lacking < s->config->steps) {
+        const size_t m = 1 + draw(s, s->config->steps);
+        if (s->lacks[m])
+            continue;
+        if (draw_symbols(s, symbols, m, word))
             return m;
+        s->lacks[m] = true;
+        n_lacking++;
     }
     return 0;
 }
@@ -249,7 +321,7 @@ static void put_word(struct ddl_synthetic *s, const int32_t *word, size_t m, con
         return;
     put_all(s, word, m, 0);
     put(s, sign(DDL_SIGN_EQUALS), 0);
-    put_all(s, answer, n, m);
+    put_all(s, answer, n, group_of(s, word, m, m));
 }
 
 static ddl_status permutation_sizes(struct ddl_synthetic_config *c, struct ddl_error *err)
@@ -384,18 +456,18 @@ static bool modular_problem(struct ddl_synthetic *s, bool *full)
         if (!in_split(s, problem, 4))
             continue;
         put_all(s, problem, 4, 0);
-        put(s, (int32_t)(result % p), (size_t)which + 1);
+        put(s, (int32_t)(result % p), group_of(s, problem, 4, (size_t)which + 1));
         return true;
     }
     return *full;
 }
 
 const struct ddl_synthetic_task ddl_synthetic_tasks[DDL_SYNTHETIC_KINDS] = {
-    { " pairs queries hops cycle pair_tokens ", pointer_sizes, pointer_length, pointer_symbols,
+    { " pairs queries hops cycle pair_tokens once ", pointer_sizes, pointer_length, pointer_symbols,
       pointer_problem },
     { " symbols pairs queries pair_tokens ", mqar_sizes, mqar_length, mqar_symbols, mqar_problem },
-    { " length elements steps ", permutation_sizes, NULL, permutation_symbols, permutation_problem },
-    { " length steps ", parity_sizes, NULL, two_symbols, parity_problem },
-    { " length modulus operators ", modular_sizes, NULL, modular_symbols, modular_problem },
-    { " length symbols steps ", reverse_sizes, NULL, symbols_of_config, reverse_problem },
+    { " length elements steps once ", permutation_sizes, NULL, permutation_symbols, permutation_problem },
+    { " length steps once ", parity_sizes, NULL, two_symbols, parity_problem },
+    { " length modulus operators once ", modular_sizes, NULL, modular_symbols, modular_problem },
+    { " length symbols steps once ", reverse_sizes, NULL, symbols_of_config, reverse_problem },
 };

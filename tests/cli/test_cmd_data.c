@@ -243,6 +243,8 @@ static void synthetic(void **state)
     assert_non_null(strstr(out, "           10 tokens counted by the mask, by group: 1: 10\n"));
     assert_int_equal(ddl_data("info syn --json", out, sizeof out), 0);
     assert_non_null(strstr(out, "\"groups\": {\n"));
+    assert_int_equal(ddl_data("synthetic parity --overwrite --out syn", out, sizeof out), 0);
+    assert_non_null(strstr(out, "val has no answers of group 1, 2, 3\n"));
     assert_int_equal(ddl_data("synthetic pointers --out syn", out, sizeof out), 2);
     assert_error("task: expected pointer, mqar, permutation, parity, modular or reverse, found pointers");
     assert_int_equal(ddl_data("synthetic parity", out, sizeof out), 2);

@@ -31,6 +31,20 @@ static void add_problem(struct problems *p, const char *text, size_t n)
 /* ---- solutions: text of a sequence without its first token, and a digit for the group of each character
  * ---- */
 
+/* The group of a query: '0' if an earlier one has the same symbol and hops, or, in a cycle of n symbols (0:
+ * no cycle), is its inverse: from its end, n less its hops. Queries are hops, symbol, answer from `symbol`
+ * on. */
+static char group_of_query(const char *first, const char *query, int symbol, int hops, int n)
+{
+    for (const char *earlier = first; earlier < query; earlier += 3) {
+        if (earlier[symbol] == query[symbol] && earlier[hops] == query[hops])
+            return '0';
+        if (n && earlier[2] == query[symbol] && earlier[hops] - '0' + query[hops] - '0' == n)
+            return '0';
+    }
+    return query[hops];
+}
+
 static void solve_pointer(const char *text, const char *groups, struct problems *out)
 {
     const char *bar = strchr(text, '|');
@@ -46,7 +60,7 @@ static void solve_pointer(const char *text, const char *groups, struct problems 
         for (int h = at[1] - '0'; h > 0; h--)
             end = next[(int)end];
         assert_int_equal(at[2], end);
-        assert_int_equal(groups[at + 2 - text], at[1]);
+        assert_int_equal(groups[at + 2 - text], group_of_query(bar + 1, at, 0, 1, 0));
     }
     add_problem(out, text, strlen(text));
 }
@@ -72,7 +86,7 @@ static void solve_pair_tokens(const char *text, const char *groups, struct probl
         for (int h = query[0] - '0'; h > 0; h--)
             end = next[end];
         assert_int_equal(query[2], 'a' + end);
-        assert_int_equal(groups[query + 2 - text], query[0]);
+        assert_int_equal(groups[query + 2 - text], group_of_query(text + 5, query, 1, 0, 4));
     }
     add_problem(out, text, strlen(text));
 }
@@ -109,7 +123,20 @@ static void solve_mqar_pairs(const char *text, const char *groups, struct proble
     add_problem(out, text, strlen(text));
 }
 
-/* Calls `check` for each "word=answer"; all symbols of the answer have the group of the word's length. */
+/* Whether the text up to `problem` has the same problem with its sign: problems begin the text, or follow an
+ * answer of `fixed` symbols, or of as many as the problem has. */
+static bool is_repeated_word(const char *text, const char *word, size_t m, size_t fixed)
+{
+    for (const char *at = text, *end; at < word; at = end + 1 + (fixed ? fixed : (size_t)(end - at))) {
+        end = strchr(at, '=');
+        if ((size_t)(end - at) == m && memcmp(at, word, m) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Calls `check` for each "word=answer"; all symbols of the answer have the group of the word's length, unless
+ * the text has the problem before. */
 static void solve_words(const char *text, const char *groups, size_t fixed,
                         void (*check)(const char *word, size_t m, const char *answer), struct problems *out)
 {
@@ -117,7 +144,8 @@ static void solve_words(const char *text, const char *groups, size_t fixed,
         size_t m = (size_t)(end - word), n = fixed ? fixed : m;
         check(word, m, end + 1);
         for (size_t i = 0; i < n; i++)
-            assert_int_equal(groups[end + 1 + i - text], '0' + (int)m);
+            assert_int_equal(groups[end + 1 + i - text],
+                             is_repeated_word(text, word, m, fixed) ? '0' : '0' + (int)m);
         add_problem(out, word, m);
         word = end + 1 + n;
     }
@@ -172,7 +200,10 @@ static void solve_modular(const char *text, const char *groups, struct problems 
         const char *op = strchr(operators, at[1]);
         assert_true(op && at[3] == '=' && a < 7 && b < 7);
         assert_int_equal(at[4] - 'a', results[op - operators]);
-        assert_int_equal(groups[at + 4 - text], '1' + (op - operators));
+        bool is_repeated = false;
+        for (const char *earlier = text; earlier < at; earlier += 5)
+            is_repeated = is_repeated || memcmp(earlier, at, 4) == 0;
+        assert_int_equal(groups[at + 4 - text], is_repeated ? '0' : '1' + (op - operators));
         add_problem(out, at, 3);
     }
 }
@@ -186,6 +217,7 @@ static struct ddl_synthetic_config small(int task, const char *out)
     c.sequences = 40;
     c.val_sequences = 10;
     c.val_fraction = 0.25;
+    c.once = task != DDL_SYNTHETIC_MQAR;
     snprintf(c.out, sizeof c.out, "%s", scratch_path(out));
     switch (task) {
     case DDL_SYNTHETIC_POINTER:
@@ -306,6 +338,7 @@ static void a_pair_is_a_token(void **state)
     c.pairs = 4;
     c.task = DDL_SYNTHETIC_MQAR;
     c.hops[0] = '\0';
+    c.once = false;
     assert_int_equal(ddl_data_synthetic(&c, NULL, NULL, NULL, &err), DDL_E_USAGE);
     assert_says(&err, "--cycle: the task mqar has no such option");
     c.cycle = false;
@@ -317,6 +350,61 @@ static void a_pair_is_a_token(void **state)
     c.symbols = 16;
     assert_int_equal(ddl_data_synthetic(&c, NULL, NULL, NULL, &err), DDL_E_USAGE);
     assert_says(&err, "--symbols: expected 2 to 15, found 16");
+}
+
+/* Without `once` all answers are counted; the tokens are the same. */
+static void answers_that_are_given_away(void **state)
+{
+    (void)state;
+    struct ddl_synthetic_config c = small(DDL_SYNTHETIC_POINTER, "once"), all = c;
+    struct ddl_synthetic_result once, r;
+    struct ddl_error err;
+    remove_scratch("once");
+    remove_scratch("all");
+    snprintf(all.out, sizeof all.out, "%s", scratch_path("all"));
+    all.once = false;
+    assert_ok(ddl_data_synthetic(&c, NULL, NULL, &once, &err), err);
+    assert_ok(ddl_data_synthetic(&all, NULL, NULL, &r, &err), err);
+    assert_int_equal(r.counted[0], 40 * 3);
+    assert_true(once.counted[0] < r.counted[0] && once.counted[0] > 40);
+    assert_int_equal(r.groups[0][1] + r.groups[0][3], r.counted[0]);
+    assert_same_file(file_in(c.out, "train_000000.bin"), file_in(all.out, "train_000000.bin"));
+    c.overwrite = c.cycle = true;
+    snprintf(c.hops, sizeof c.hops, "1,4");
+    assert_int_equal(ddl_data_synthetic(&c, NULL, NULL, NULL, &err), DDL_E_USAGE);
+    assert_says(&err, "--hops: 4 hops around a cycle of 4 symbols: expected fewer");
+    c.hops[0] = '\0';
+    assert_ok(ddl_data_synthetic(&c, NULL, NULL, &r, &err), err);
+    assert_true(r.groups[0][1] > 0 && r.groups[0][2] > 0 && r.groups[0][4] + r.groups[0][8] == 0);
+}
+
+/* Each number of symbols of which a split has a problem is about as frequent as any other. */
+static void lengths_are_even(void **state)
+{
+    (void)state;
+    struct ddl_error err;
+    for (uint64_t seed = 0; seed < 4; seed++) {
+        struct ddl_synthetic_config c = small(DDL_SYNTHETIC_PARITY, "lengths");
+        struct ddl_synthetic_result r;
+        c.seed = seed;
+        c.overwrite = true;
+        c.once = false;
+        c.sequences = c.val_sequences = 400;
+        c.val_fraction = 0.1;
+        assert_ok(ddl_data_synthetic(&c, NULL, NULL, &r, &err), err);
+        for (int split = 0; split < 2; split++) {
+            double lengths = 0;
+            for (int m = 1; m <= 9; m++)
+                lengths += r.groups[split][m] > 0;
+            assert_true(lengths >= 5);
+            for (int m = 1; m <= 9; m++) {
+                const double n = (double)r.groups[split][m], even = (double)r.counted[split] / lengths;
+                if (n > 0 && !(fabs(n - even) < 6 * sqrt(even) + 0.1 * even)) /* long ones may not fit */
+                    fail_msg("seed %d, split %d: %g of %g answers have length %d", (int)seed, split, n, even,
+                             m);
+            }
+        }
+    }
 }
 
 static void a_seed_gives_the_same_files(void **state)
@@ -442,6 +530,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(problems_are_solved),
         cmocka_unit_test(a_pair_is_a_token),
+        cmocka_unit_test(answers_that_are_given_away),
+        cmocka_unit_test(lengths_are_even),
         cmocka_unit_test(a_seed_gives_the_same_files),
         cmocka_unit_test(wrong_sizes),
         cmocka_unit_test(a_run_validates_whole_sequences),
