@@ -19,9 +19,9 @@
 
 enum { B = 2, T = 20, LAYERS = 2 };
 
-/* Relative limits without bfloat16: those of `ddl verify` for gradients and decoding (src/verify/internal.h),
- * and of a loss whose terms are each off by the logits' limit. */
-static const double gradient_limit = 1e-4, loss_limit = 1e-5, logit_limit = 1e-5;
+/* Relative limits without bfloat16: those of `ddl verify` for gradients, decoding and losses after steps of
+ * the optimizer (src/verify/internal.h), and of a loss whose terms are each off by the logits' limit. */
+static const double gradient_limit = 1e-4, loss_limit = 1e-5, logit_limit = 1e-5, step_limit = 5e-5;
 
 static const char its_size[] = "its size", refs_error[] = "the error of ref in bfloat16";
 
@@ -125,7 +125,7 @@ static ddl_status audit_result(const struct ddl_audit *audit, const ddl_backend 
  * gradients before it. */
 struct training {
     struct small s;
-    double loss; /* mean, before the step */
+    double loss, next_loss; /* means, before and after the step */
     float row_loss[2 * B * T];
     float *gradients; /* parameter after parameter */
 };
@@ -161,6 +161,7 @@ static ddl_status step_and_loss(struct training *t, const struct ddl_batch *batc
         return status;
     ddl_optim_step(optim, 1e-3);
     status = ddl_model_loss(t->s.model, t->s.ws, batch, &sum, t->row_loss + B * T, err);
+    t->next_loss = sum.sum / (B * T);
     ddl_optim_free(optim);
     return status;
 }
@@ -217,7 +218,10 @@ static ddl_status compare_float32(const struct training *found, const struct tra
         }
         at += param->count;
     }
-    return DDL_OK;
+    off = fabs(found->next_loss - ref->next_loss) / ref->next_loss;
+    return off <= step_limit ? DDL_OK
+                             : wrong(err, "the loss of a small model after a step of the optimizer", backend,
+                                     off, its_size, step_limit);
 }
 
 /* Gradients in bfloat16; `list` is scratch for one row a parameter. */

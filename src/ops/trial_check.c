@@ -124,11 +124,12 @@ static ddl_status measure_spread(struct ddl_trial_reference *c, enum ddl_element
     return status;
 }
 
+/* Of the finite numbers. */
 static double rms(size_t n, const double *x)
 {
     double sum = 0;
     for (size_t i = 0; i < n; i++)
-        sum += isnan(x[i]) ? 0 : x[i] * x[i];
+        sum += isfinite(x[i]) ? x[i] * x[i] : 0;
     return n ? sqrt(sum / (double)n) : 0;
 }
 
@@ -153,9 +154,10 @@ static ddl_status term_size(const struct ddl_trial_reference *c, size_t i, const
     return status;
 }
 
-static double rounding_of(const struct ddl_operand *o)
+/* How much rounding the result adds: only its own size counts for bfloat16, in which no term of it was. */
+static double rounding(const struct ddl_operand *o, const double *y, double size)
 {
-    return o->element == DDL_ELEMENT_BF16 ? 0x1p-8 : 0x1p-23;
+    return 0x1p-23 * size + (o->element == DDL_ELEMENT_BF16 ? 0x1p-8 * rms(trial_count(o), y) : 0);
 }
 
 /* Root mean square error and limit of output i. */
@@ -176,7 +178,7 @@ static ddl_status rate(const struct ddl_trial_reference *c, size_t i, const doub
     *limit = is_exact(c->plan.op) || trial_is_integer(o)
                  ? 0
                  : (growth(&c->expected.use) + tf32_growth(&c->expected)) * sqrt(spread / n) +
-                       rounding_of(o) * size;
+                       rounding(o, y, size);
     return status;
 }
 

@@ -99,6 +99,7 @@ static void check_score(struct tasks_case *t, const char *where, const json_t *e
 struct task_run {
     const ddl_task *task;
     struct ddl_task_score *scores;
+    size_t lines; /* read so far */
 };
 
 /* null, one index, or a list. */
@@ -126,12 +127,13 @@ static void check_choice(struct tasks_case *t, const char *where, const json_t *
 static ddl_status check_document(struct tasks_case *t, const json_t *line, size_t i, const char *where,
                                  void *user, struct ddl_error *err)
 {
-    const struct task_run *run = user;
+    struct task_run *run = user;
     const json_t *requests = json_object_get(line, "requests");
     if (i >= ddl_task_n_documents(run->task))
         return ddl_error_set(err, DDL_E_FORMAT, "%s: expected %zu documents, found more", where,
                              ddl_task_n_documents(run->task));
     const struct ddl_task_document *document = ddl_task_document(run->task, i);
+    run->lines = i + 1;
     const struct ddl_task_score *scores = run->scores + ddl_task_first_request(run->task, i);
     bool same = count(line, "gold") == document->gold && json_array_size(requests) == document->n_requests &&
                 same_examples(json_object_get(line, "fewshot_source"), document);
@@ -194,6 +196,9 @@ static ddl_status check_run(struct tasks_case *t, const char *name, const json_t
         status = ddl_task_score(task, t->model, NULL, NULL, found.scores, err);
     if (!status)
         status = each_line(t, file, check_document, &found, err);
+    if (!status && found.lines < ddl_task_n_documents(task))
+        status = ddl_error_set(err, DDL_E_FORMAT, "%s/%s: expected %zu documents, found %zu", t->c->path,
+                               file, ddl_task_n_documents(task), found.lines);
     if (!status)
         check_values(t, run, file, &found);
     ddl_task_free(task);
@@ -210,6 +215,8 @@ static ddl_status check_results(struct tasks_case *t, struct ddl_error *err)
     ddl_status status = ddl_json_read(&results, path, FILE_LIMIT, err);
     if (status)
         return status;
+    if (!json_is_object(json_object_get(results, "tasks")))
+        status = ddl_error_set(err, DDL_E_FORMAT, "%s: tasks is missing or not an object", path);
     json_object_foreach(json_object_get(results, "tasks"), name, task)
     {
         const json_t *runs = json_object_get(task, "runs");

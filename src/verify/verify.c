@@ -101,6 +101,12 @@ static void run_on(struct run *run, const char *path, const struct kind *kind, d
         result.outcome = DDL_VERIFY_FAIL;
         snprintf(result.message, sizeof result.message, "%s", err.text);
     }
+    if (result.outcome == DDL_VERIFY_PASS && result.n_measures == 0 && kind->check != check_dump) {
+        /* Its message says what was skipped, if anything. */
+        result.outcome = *result.message ? DDL_VERIFY_SKIP : DDL_VERIFY_FAIL;
+        if (!*result.message)
+            snprintf(result.message, sizeof result.message, "%.1000s: nothing to compare", path);
+    }
     result.seconds = ddl_clock_seconds() - start;
     pool_free(&c.pool);
     report(run, &result);

@@ -243,6 +243,7 @@ static void a_wrong_backend_is_not_timed(void **state)
         { "rmsnorm_fwd", "ddl-1", DDL_PRECISION_F32 },
         { "attention_bwd", "baseline", DDL_PRECISION_F32 },
         { "delta_bwd", "ddl-tc", DDL_PRECISION_F32 },
+        { "adamw idle", "ddl-1", DDL_PRECISION_F32 },
         { "matmul_bf16", "ddl-cc-ec", DDL_PRECISION_BF16 },
         { "matmul_bf16 term", "ddl-tc", DDL_PRECISION_BF16 },
         { "matmul_bf16 rounded", "baseline", DDL_PRECISION_BF16 },

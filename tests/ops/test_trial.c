@@ -2,6 +2,7 @@
  * on "cpu" with every instruction set. */
 #include "support/backends.h"
 
+#include "base/bf16.h"
 #include "ops/cases.h"
 #include "support/files.h"
 
@@ -115,6 +116,72 @@ static void faults_are_found(void **state)
         assert_says(&err, "rmsnorm_fwd on ref");
         assert_says(&err, faults[i].gist);
     }
+    ddl_backend_free(ref);
+}
+
+/* Results in bfloat16 of which the float32 terms cancel, a tenth too large. */
+static uint16_t tenth_more(uint16_t x)
+{
+    return ddl_bf16_round(ddl_bf16_widen(x) * 1.1f);
+}
+
+static void scaled_rope_bwd(void *ctx, const struct rope_grad_args *a)
+{
+    real->rope_bwd(ctx, a);
+    for (size_t i = 0; a->dx16 && i < a->B * a->T * a->H * a->h; i++) {
+        uint16_t *x = &a->dx16[i / (a->H * a->h) * a->dx_stride + i % (a->H * a->h)];
+        *x = tenth_more(*x);
+    }
+}
+
+static void scaled_rmsnorm_bwd(void *ctx, const struct rmsnorm_grad_args *a)
+{
+    real->rmsnorm_bwd(ctx, a);
+    for (size_t i = 0; a->dx16 && i < a->N * a->d; i++)
+        a->dx16[i] = tenth_more(a->dx16[i]);
+}
+
+/* Logits are not restored, infinite ones among them. */
+static void choose_without_logits(void *ctx, const struct choose_args *a)
+{
+    real->choose(ctx, a);
+    for (size_t i = 0; i < a->N * a->V; i++)
+        a->z[i] = 12345;
+}
+
+static void faults_of_cases_are_found(void **state)
+{
+    (void)state;
+    static const char *const names[] = { "rope_bwd.bf16", "rope_bwd.zeros.bf16", "rmsnorm_bwd.bf16",
+                                         "rmsnorm_bwd.accumulate.bf16", "choose.special" };
+    struct ddl_backend *ref;
+    struct ddl_error err;
+    size_t n, n_found = 0;
+    const struct ddl_op_case *cases = ddl_op_cases(&n);
+    assert_ok(ddl_backend_create(&ref, "ref", 1, &err), err);
+    real = ref->ops;
+    struct ddl_ops ops = *ref->ops;
+    struct ddl_backend faulty = *ref;
+    ops.rope_bwd = scaled_rope_bwd;
+    ops.rmsnorm_bwd = scaled_rmsnorm_bwd;
+    ops.choose = choose_without_logits;
+    faulty.ops = &ops;
+    for (size_t i = 0; i < n * sizeof names / sizeof *names; i++) {
+        const struct ddl_op_case *k = &cases[i / (sizeof names / sizeof *names)];
+        char name[64];
+        ddl_op_case_name(k, name, sizeof name);
+        for (size_t size = 2; size < 5 && strcmp(name, names[i % (sizeof names / sizeof *names)]) == 0;
+             size++) {
+            struct ddl_trial_plan plan;
+            struct ddl_trial_result found;
+            union ddl_op_args args;
+            ddl_op_case_plan(k, ddl_op_awkward_sizes(size), &args, &plan);
+            assert_ok(ddl_trial_check(&plan, ref, ref, &found, &err), err);
+            assert_int_equal(ddl_trial_check(&plan, &faulty, ref, &found, &err), DDL_E_NUMERIC);
+            n_found++;
+        }
+    }
+    assert_int_equal(n_found, 3 * sizeof names / sizeof *names);
     ddl_backend_free(ref);
 }
 
@@ -262,9 +329,8 @@ static void descriptions_are_sound(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(faults_are_found),
-        cmocka_unit_test(tf32_products_have_a_limit),
-        cmocka_unit_test(every_case_passes),
+        cmocka_unit_test(faults_are_found),           cmocka_unit_test(faults_of_cases_are_found),
+        cmocka_unit_test(tf32_products_have_a_limit), cmocka_unit_test(every_case_passes),
         cmocka_unit_test(descriptions_are_sound),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

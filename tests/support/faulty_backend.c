@@ -108,6 +108,12 @@ static void adamw_leaves_stale(void *ctx, const struct adamw_args *a)
     real_ops->adamw(ctx, &wrong);
 }
 
+static void adamw_does_nothing(void *ctx, const struct adamw_args *a)
+{
+    (void)ctx;
+    (void)a;
+}
+
 void faulty_backend_make(struct faulty_backend *faulty, const struct ddl_backend *real, const char *fault)
 {
     real_ops = real->ops;
@@ -128,6 +134,7 @@ void faulty_backend_make(struct faulty_backend *faulty, const struct ddl_backend
     FAULT("adamw", adamw, faulty_adamw)
     FAULT("rope_fwd", rope_fwd, faulty_rope_fwd)
     FAULT("adamw stale", adamw, adamw_leaves_stale)
+    FAULT("adamw idle", adamw, adamw_does_nothing)
     FAULT("matmul_bf16 term", matmul_bf16, matmul_bf16_lacks_term)
     FAULT("matmul_q8 term", matmul_q8, matmul_q8_lacks_term)
     FAULT("matmul_bf16 rounded", matmul_bf16, matmul_bf16_rounds_output)

@@ -13,6 +13,7 @@ struct faulty_backend {
  * - "rmsnorm_fwd", "matmul", "matmul_bf16", "attention_bwd", "delta_bwd": one number of each output is wrong;
  * - "rope_fwd": positions after the first pass are off by one;
  * - "adamw": a number is NaN; "adamw stale": the bfloat16 copy of the parameters is not written;
+ *   "adamw idle": nothing is written;
  * - "matmul_bf16 term", "matmul_q8 term": the first row of each output lacks its last product;
  * - "matmul_bf16 rounded": each output is rounded to bfloat16;
  * - "truncate": numbers are rounded to bfloat16 toward zero.

@@ -719,6 +719,41 @@ static void tokenizer_texts(void **state)
     assert_string_equal(reported.kinds, "tokenizer:skip ");
 }
 
+/* A case of tasks in which nothing, or less than all documents, would be compared. */
+static void tasks_without_results_fail(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *results, *gist;
+    } rows[] = {
+        { "[]", "results.json: tasks is missing or not an object" },
+        { "{\"tasks\": {}}", "made: nothing to compare" },
+        { "{\"tasks\": {\"piqa\": {\"runs\": "
+          "[{\"file\": \"piqa-0shot.jsonl\", \"num_fewshot\": 0, \"documents\": 8}]}}}",
+          "piqa-0shot.jsonl: expected 8 documents, found 1" },
+    };
+    size_t size;
+    char path[2048], *lines = read_file(source_path("tests/golden/tasks/made/piqa-0shot.jsonl"), &size);
+    const struct path made = kept(scratch_path("made")),
+                      from[2] = { kept(source_path("tests/golden/tasks/made/data")),
+                                  kept(source_path("tests/golden/tasks/model")) };
+    struct ddl_error err = { 0 };
+    remove_scratch("made");
+    assert_ok(ddl_file_make_dir(made.text, &err), err);
+    for (size_t i = 0; i < 2; i++) {
+        join(path, made.text, i ? "model" : "data");
+        assert_int_equal(symlink(from[i].text, path), 0);
+    }
+    join(path, made.text, "piqa-0shot.jsonl");
+    write_file(path, lines, (size_t)(strchr(lines, '\n') + 1 - lines));
+    free(lines);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        join(path, made.text, "results.json");
+        write_file(path, rows[i].results, strlen(rows[i].results));
+        expect_failure(made.text, "tasks", NULL, rows[i].gist);
+    }
+}
+
 /* --- what is no case ------------------------------------------------------------------------------------ */
 
 static void unknown_kinds_are_named(void **state)
@@ -872,6 +907,7 @@ int main(void)
         cmocka_unit_test(broken_curves),
         cmocka_unit_test(tokenizer_cases),
         cmocka_unit_test(tokenizer_texts),
+        cmocka_unit_test(tasks_without_results_fail),
         cmocka_unit_test(unknown_kinds_are_named),
         cmocka_unit_test(changed_figures_fail),
         cmocka_unit_test(nothing_to_run),
