@@ -21,8 +21,9 @@ struct evaluation {
     const struct eval_flags *flags;
     struct task_table table;
     struct ddl_task_list tasks;
-    ddl_tokenizer *tokenizer; /* of the tasks */
-    bool has_noted;           /* the tasks left out */
+    ddl_tokenizer *tokenizer;               /* of the tasks */
+    struct ddl_tokenizer_identity identity; /* of tokenizer */
+    bool has_noted;                         /* the tasks left out */
     struct items items;
     struct work_line work; /* documents; each task of each model is one */
 };
@@ -39,32 +40,20 @@ struct scoring {
 
 /* ---- tokenizers ---- */
 
-static bool same_tokenizer(const ddl_tokenizer *a, const ddl_tokenizer *b)
-{
-    size_t n = ddl_tokenizer_vocab_size(a);
-    if (n != ddl_tokenizer_vocab_size(b) || ddl_tokenizer_n_merges(a) != ddl_tokenizer_n_merges(b))
-        return false;
-    for (size_t id = 0; id < n; id++) {
-        size_t size_a = 0, size_b = 0;
-        const char *x = ddl_tokenizer_bytes(a, (int32_t)id, &size_a),
-                   *y = ddl_tokenizer_bytes(b, (int32_t)id, &size_b);
-        if (size_a != size_b || (!x) != (!y) || (x && memcmp(x, y, size_a) != 0))
-            return false;
-    }
-    return true;
-}
-
 /* Tasks for the model's tokenizer: those of the model before, if it has the same one. Takes the tokenizer
  * over. */
 static ddl_status load_tasks(struct evaluation *e, struct folder *folder, struct ddl_error *err)
 {
-    if (e->tokenizer && same_tokenizer(e->tokenizer, folder->tokenizer))
-        return DDL_OK;
+    struct ddl_tokenizer_identity identity;
+    ddl_status status = ddl_tokenizer_identify(folder->tokenizer, folder->found.path, &identity, err);
+    if (status || (e->tokenizer && strcmp(identity.sha256, e->identity.sha256) == 0))
+        return status;
     ddl_task_list_free(&e->tasks);
     ddl_tokenizer_free(e->tokenizer);
     e->tokenizer = folder->tokenizer;
+    e->identity = identity;
     folder->tokenizer = NULL;
-    ddl_status status = ddl_task_list_load(&e->tasks, e->flags->tasks, &e->flags->task, e->tokenizer, err);
+    status = ddl_task_list_load(&e->tasks, e->flags->tasks, &e->flags->task, e->tokenizer, err);
     if (status)
         return status;
     e->table.skipped = e->tasks.skipped;
@@ -110,10 +99,11 @@ static ddl_status score_documents(struct scoring *s, ddl_model *model, const boo
     return ddl_comm_agree(options.comm, s->status, err);
 }
 
+/* The files that ddl_model_load reads weights from, and their indices. */
 static bool is_weights(void *user, const char *name)
 {
     (void)user;
-    return strstr(name, ".safetensors") != NULL;
+    return strstr(name, ".safetensors") || strstr(name, ".bin") || strstr(name, ".pt");
 }
 
 /* Into *newest: when the folder's weights were last written. */
@@ -173,6 +163,7 @@ static ddl_status score_task(struct evaluation *e, const struct folder *folder, 
     item_model(s.model, sizeof s.model, row->model.folder);
     s.key = (struct item_key){ .model = s.model,
                                .saved = row->model.found.name,
+                               .tokenizer_sha256 = e->identity.sha256,
                                .dtype = ddl_precision_names[e->flags->model.dtype],
                                .task = ddl_task_title(task),
                                .shots = e->flags->task.shots,

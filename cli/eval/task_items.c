@@ -187,7 +187,8 @@ static bool has_number(const json_t *line, const char *key, uint64_t expected)
 static bool has_key(const json_t *line, const struct item_key *key)
 {
     return has_text(line, "model", key->model) && has_text(line, "saved_model", key->saved) &&
-           has_number(line, "modified", key->modified) && has_text(line, "dtype", key->dtype) &&
+           has_number(line, "modified", key->modified) &&
+           has_text(line, "tokenizer_sha256", key->tokenizer_sha256) && has_text(line, "dtype", key->dtype) &&
            has_text(line, "task", key->task) && has_number(line, "shots", key->shots) &&
            has_number(line, "seed", key->seed);
 }
@@ -269,6 +270,7 @@ ddl_status items_write(struct items *items, const struct item_key *key, const dd
     ddl_json_string(&json, "model", key->model);
     ddl_json_string(&json, "saved_model", key->saved);
     ddl_json_count(&json, "modified", key->modified);
+    ddl_json_string(&json, "tokenizer_sha256", key->tokenizer_sha256);
     ddl_json_string(&json, "dtype", key->dtype);
     ddl_json_string(&json, "task", key->task);
     ddl_json_count(&json, "shots", key->shots);

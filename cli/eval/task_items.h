@@ -12,9 +12,10 @@
 
 /* What the scores of a line depend on, besides the document. */
 struct item_key {
-    const char *model; /* the folder's path, with escapes if it is not UTF-8  */
-    const char *saved; /* the model's name in a run, or ""                  */
-    uint64_t modified; /* when its weights were last written, nanoseconds   */
+    const char *model;            /* the folder's path, with escapes if it is not UTF-8 */
+    const char *saved;            /* the model's name in a run, or ""                   */
+    uint64_t modified;            /* when its weights were last written, nanoseconds    */
+    const char *tokenizer_sha256; /* lines of earlier versions have none and do not match */
     const char *dtype;
     const char *task;
     size_t shots;

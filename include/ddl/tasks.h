@@ -124,8 +124,8 @@ struct ddl_task_score_options {
  * out, and their scores are not touched; done may be NULL. Contexts too long for the model's context are cut
  * from the left. Requests of a document that have the same tokens get the same score to the bit. Memory
  * beside the model's: a session of at most 4096 tokens or the longest document's requests. DDL_E_FORMAT for a
- * token outside the model's vocabulary and for a continuation longer than the model's context. options may be
- * NULL. */
+ * token outside the model's vocabulary and for a continuation longer than the model's context; DDL_E_NUMERIC
+ * if a log-likelihood is not finite. options may be NULL. */
 DDL_API ddl_status ddl_task_score(const ddl_task *task, ddl_model *model, const bool *done,
                                   const struct ddl_task_score_options *options, struct ddl_task_score *scores,
                                   struct ddl_error *err);

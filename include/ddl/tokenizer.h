@@ -135,8 +135,9 @@ ddl_tokenizer_train_options(void); /* option rows of struct ddl_tokenizer_train_
 /* Trains a tokenizer on the documents of the inputs, which are those of ddl_data_build, read in the same way.
  * The result has fewer than vocab_size tokens if no remaining pair occurs min_frequency times. Pieces longer
  * than 65536 bytes are ignored. Memory use does not grow with the inputs. DDL_E_USAGE for a value out of
- * range, an empty list of inputs, or a special token that is empty, not UTF-8, or the byte-level spelling of
- * another text; DDL_E_FORMAT for inputs without text. progress may be NULL. */
+ * range, an empty list of inputs, or a special token that is empty, not UTF-8, the byte-level spelling of
+ * another text, or with `characters` a character of the inputs; DDL_E_FORMAT for inputs without text.
+ * progress may be NULL. */
 DDL_API ddl_status ddl_tokenizer_train(ddl_tokenizer **out, const struct ddl_tokenizer_train_config *config,
                                        const char *const *inputs, size_t n_inputs,
                                        ddl_tokenizer_train_progress_fn *progress, void *user,

@@ -102,8 +102,11 @@ static ddl_status add_special(struct training *tr, const char *text, size_t size
                              text);
     if (!ddl_utf8_is_valid(text, size))
         return ddl_error_set(tr->err, DDL_E_USAGE, "special_tokens: \"%.*s\" is not UTF-8", (int)size, text);
-    int32_t id = (int32_t)tr->n_tokens;
-    if (ddl_bytes_table_find(&tr->known, text, size, size) >= 0)
+    int32_t id = (int32_t)tr->n_tokens, known = ddl_bytes_table_find(&tr->known, text, size, size);
+    if (known >= 0 && (size_t)known < tr->n_tokens - t->n_specials) /* special tokens have the last ids */
+        return ddl_error_set(tr->err, DDL_E_USAGE, "special_tokens: \"%.*s\" is a character of the text",
+                             (int)size, text);
+    if (known >= 0)
         return DDL_OK;
     if (!ddl_tokenizer_add_special(t, (struct ddl_special){ .id = id, .special = true }) ||
         !ddl_tokenizer_set(t, id, text, size, DDL_TOKEN_LITERAL) ||

@@ -1,13 +1,17 @@
 /* ddl eval --tasks as a user meets it. */
 #define _DEFAULT_SOURCE /* flock, mkfifo */
 #include "support/files.h"
+#include "support/models.h"
 #include "support/program.h"
 #include "support/pty.h"
+#include "support/torch_writer.h"
 
+#include "ddl/backend.h"
 #include "ddl/tasks.h"
 
 #include <fcntl.h>
 #include <jansson.h>
+#include <math.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -15,6 +19,35 @@
 
 #define MODEL "tests/golden/tasks/model"
 #define COMMON "--tokenizer data/tokenizer --data data/tasks --limit 6 "
+
+/* Writes the folder `name`: MODEL, whose first number of ln_f.weight is multiplied by `factor`, then plus
+ * `more`. */
+static void write_model(const char *name, float factor, float more)
+{
+    struct ddl_error err;
+    ddl_model *model;
+    ddl_backend *backend;
+    assert_ok(ddl_backend_create(&backend, "cpu", 1, &err), err);
+    assert_ok(ddl_model_load(&model, source_path(MODEL), backend, NULL, NULL, &err), err);
+    change_param(model, param_row(model, "ln_f.weight"), 0, 1, factor, more);
+    remove_scratch(name);
+    assert_ok(ddl_file_make_dir(scratch_path(name), &err), err);
+    assert_ok(ddl_model_save(model, scratch_path(name), &err), err);
+    ddl_model_free(model);
+    ddl_backend_free(backend);
+}
+
+/* Writes a task of two records, and a small tokenizer, small.json. */
+static void write_own(void)
+{
+    static const char records[] = "{\"context\":\"The cat\",\"target\":\"sat\"}\n"
+                                  "{\"context\":\"A dog\",\"target\":\"ran far\"}\n";
+    write_file(scratch_path("own.jsonl"), records, sizeof records - 1);
+    assert_int_equal(
+        ddl("tokenizer train data/text/tinyshakespeare.txt --vocab-size 300 --overwrite --quiet --out '%s'",
+            scratch_path("small.json")),
+        0);
+}
 
 /* The bytes of `printed`. */
 static char *kept(void)
@@ -166,6 +199,122 @@ static void test_items(void **state)
     free(lines);
 }
 
+/* Lines of another tokenizer are not used. */
+static void items_of_tokenizers(void **state)
+{
+    (void)state;
+    char eval[8192];
+    write_own();
+    remove_scratch("items.jsonl");
+    snprintf(eval, sizeof eval, "eval " MODEL " --json --tasks '%s'", scratch_path("own.jsonl"));
+    assert_int_equal(ddl("%s --tokenizer '%s'", eval, scratch_path("small.json")), 0);
+    char *expected = kept();
+    assert_int_equal(ddl("%s --items '%s' --tokenizer data/tokenizer", eval, scratch_path("items.jsonl")), 0);
+    assert_string_not_equal(printed, expected);
+    assert_int_equal(ddl("%s --items '%s' --tokenizer '%s'", eval, scratch_path("items.jsonl"),
+                         scratch_path("small.json")),
+                     0);
+    assert_string_equal(printed, expected);
+    free(expected);
+}
+
+/* Writes the weights of a folder as a file of torch.save in the folder `to`. */
+static void convert_to_torch(const char *folder, const char *to, const char *file)
+{
+    struct ddl_tensor tensors[128];
+    struct zip_writer z = { 0 };
+    char path[4096];
+    ddl_safetensors *st = open_tensors(scratch_path(folder));
+    size_t n = ddl_safetensors_count(st);
+    assert_true(n <= 128);
+    for (size_t i = 0; i < n; i++)
+        tensors[i] = *ddl_safetensors_at(st, i);
+    torch_file(&z, tensors, n, NULL);
+    snprintf(path, sizeof path, "%s/%s", scratch_path(to), file);
+    write_file(path, z.file.data, z.file.n);
+    zip_free(&z);
+    ddl_safetensors_close(st);
+}
+
+/* Lines of weights that have been replaced are not used, whatever the format of the file. */
+static void items_of_replaced_weights(void **state)
+{
+    (void)state;
+    static const char *const files[] = { "model.safetensors", "pytorch_model.bin", "ckpt.pt" };
+    static const char *const weights[] = { "first", "second" };
+    write_own();
+    write_model("first", 1, 0);
+    write_model("second", -8, 0);
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char *found[2];
+        remove_scratch("items.jsonl");
+        for (size_t k = 0; k < 2; k++) {
+            copy_scratch(weights[k], "model");
+            if (i) {
+                remove_scratch("model/checksums.json");
+                remove_scratch("model/model.safetensors");
+                convert_to_torch(weights[k], "model", files[i]);
+            }
+            assert_int_equal(ddl("eval '%s' --json --tasks '%s' --tokenizer '%s' --items '%s'",
+                                 scratch_path("model"), scratch_path("own.jsonl"), scratch_path("small.json"),
+                                 scratch_path("items.jsonl")),
+                             0);
+            found[k] = kept();
+        }
+        assert_string_not_equal(found[0], found[1]);
+        free(found[0]);
+        free(found[1]);
+    }
+}
+
+/* A model is scored with its own tokenizer, also if it differs from that of the model before only in a
+ * setting. */
+static void test_tokenizers(void **state)
+{
+    (void)state;
+    static const char *const folders[] = { "plain", "prefixed" };
+    json_t *found[2];
+    write_own();
+    json_t *root = json_load_file(scratch_path("small.json"), 0, NULL);
+    for (size_t i = 0; i < 2; i++) {
+        char path[4096];
+        write_model(folders[i], 1, 0);
+        json_object_set_new(json_object_get(root, "pre_tokenizer"), "add_prefix_space", json_boolean(i));
+        snprintf(path, sizeof path, "%s/tokenizer.json", scratch_path(folders[i]));
+        assert_int_equal(json_dump_file(root, path, 0), 0);
+        json_t *one =
+            ddl_json("eval '%s' --json --tasks '%s'", scratch_path(folders[i]), scratch_path("own.jsonl"));
+        found[i] = json_incref(json_object_get(json_array_get(json_object_get(one, "models"), 0), "tasks"));
+        json_decref(one);
+    }
+    assert_false(json_equal(found[0], found[1]));
+    json_t *both = ddl_json("eval '%s' '%s' --json --tasks '%s'", scratch_path(folders[0]),
+                            scratch_path(folders[1]), scratch_path("own.jsonl"));
+    for (size_t i = 0; i < 2; i++) {
+        const json_t *model = json_array_get(json_object_get(both, "models"), i);
+        assert_true(json_equal(json_object_get(model, "tasks"), found[i]));
+        json_decref(found[i]);
+    }
+    json_decref(both);
+    json_decref(root);
+}
+
+/* Weights that are not finite give an error, and no line of items. */
+static void test_nonfinite(void **state)
+{
+    (void)state;
+    size_t size;
+    write_own();
+    write_model("nan", 0, NAN);
+    remove_scratch("items.jsonl");
+    assert_int_equal(ddl("eval '%s' --tasks '%s' --tokenizer '%s' --items '%s'", scratch_path("nan"),
+                         scratch_path("own.jsonl"), scratch_path("small.json"), scratch_path("items.jsonl")),
+                     1);
+    assert_printed("task own: document ");
+    assert_printed("not finite");
+    assert_int_equal(count_lines(scratch_path("items.jsonl"), &size), 0);
+}
+
 static void test_refusals(void **state)
 {
     (void)state;
@@ -308,9 +457,17 @@ static void test_available(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_training),  cmocka_unit_test(test_outputs),  cmocka_unit_test(test_progress),
-        cmocka_unit_test(test_items),     cmocka_unit_test(foreign_items), cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_training),
+        cmocka_unit_test(test_outputs),
+        cmocka_unit_test(test_progress),
+        cmocka_unit_test(test_items),
+        cmocka_unit_test(foreign_items),
+        cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_available),
+        cmocka_unit_test(items_of_tokenizers),
+        cmocka_unit_test(items_of_replaced_weights),
+        cmocka_unit_test(test_tokenizers),
+        cmocka_unit_test(test_nonfinite),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

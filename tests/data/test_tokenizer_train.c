@@ -149,6 +149,32 @@ static void errors(void **state)
     refused(&config, scratch_path("bad.jsonl"), DDL_E_FORMAT, "bad.jsonl:2: the object has no key \"text\"");
     config.input.text_key[0] = '\0';
     refused(&config, text, DDL_E_USAGE, "--text_key is empty");
+    config = ddl_tokenizer_train_defaults();
+    config.characters = true;
+    const char *bars = scratch_path("bars.txt");
+    assert_ok(ddl_file_replace(bars, "a|b|c", 5, &err), err);
+    static const char *const lists[] = { "|", "<|endoftext|>,|,z" };
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+        snprintf(config.special_tokens, sizeof config.special_tokens, "%s", lists[i]);
+        refused(&config, bars, DDL_E_USAGE, "special_tokens: \"|\" is a character of the text");
+    }
+}
+
+/* With characters too, a special token that is listed twice is one token. */
+static void repeated_special_tokens(void **state)
+{
+    (void)state;
+    struct ddl_tokenizer_train_config config = ddl_tokenizer_train_defaults();
+    struct ddl_error err;
+    ddl_tokenizer *t;
+    const char *file = scratch_path("abc.txt");
+    config.characters = true;
+    snprintf(config.special_tokens, sizeof config.special_tokens, "z,<x>,z,<x>");
+    assert_ok(ddl_file_replace(file, "a|b|c", 5, &err), err);
+    assert_ok(ddl_tokenizer_train(&t, &config, &file, 1, NULL, NULL, &err), err);
+    assert_int_equal(ddl_tokenizer_vocab_size(t), 6);
+    assert_int_equal(t->n_specials, 2);
+    ddl_tokenizer_free(t);
 }
 
 /* Trains on one input and saves the result. */
@@ -285,9 +311,13 @@ static void interrupted(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(as_tokenizers_trains), cmocka_unit_test(errors),
-        cmocka_unit_test(kinds_of_input),       cmocka_unit_test(long_text),
-        cmocka_unit_test(several_files),        cmocka_unit_test(interrupted),
+        cmocka_unit_test(as_tokenizers_trains),
+        cmocka_unit_test(errors),
+        cmocka_unit_test(repeated_special_tokens),
+        cmocka_unit_test(kinds_of_input),
+        cmocka_unit_test(long_text),
+        cmocka_unit_test(several_files),
+        cmocka_unit_test(interrupted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

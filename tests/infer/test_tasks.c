@@ -380,6 +380,30 @@ static void test_scores(void **state)
     ddl_backend_free(backend);
 }
 
+/* A model whose output is not finite has no scores, and no document is reported. */
+static void test_nonfinite(void **state)
+{
+    (void)state;
+    struct ddl_task_config config = config_of("");
+    struct ddl_error err = { 0 };
+    struct ddl_task_score scores[10];
+    struct heard heard = { 0 };
+    const struct ddl_task_score_options callbacks = { .each = hear, .user = &heard };
+    ddl_task *task;
+    write_text("four.jsonl", own);
+    ddl_backend *backend = open_test_backend(2);
+    ddl_model *model = make_model(backend);
+    change_param(model, param_row(model, "ln_f.weight"), 0, 1, 0, NAN);
+    assert_ok(ddl_task_load(&task, scratch_path("four.jsonl"), &config, tokenizer, &err), err);
+    assert_int_equal(ddl_task_score(task, model, NULL, &callbacks, scores, &err), DDL_E_NUMERIC);
+    assert_non_null(strstr(err.text, "task four: document "));
+    assert_non_null(strstr(err.text, "not finite"));
+    assert_int_equal(heard.n, 0);
+    ddl_task_free(task);
+    ddl_model_free(model);
+    ddl_backend_free(backend);
+}
+
 /* Scores a file and checks them. */
 static void check_file(ddl_model *model, const char *name)
 {
@@ -592,17 +616,12 @@ static void test_kinds(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_strip),
-        cmocka_unit_test(test_capitalize),
-        cmocka_unit_test(test_clean),
-        cmocka_unit_test(test_draws),
-        cmocka_unit_test(test_file_errors),
-        cmocka_unit_test(test_own_file_errors),
-        cmocka_unit_test(test_scores),
-        cmocka_unit_test(test_branches),
-        cmocka_unit_test(test_kinds),
-        cmocka_unit_test(test_ranks),
-        cmocka_unit_test(test_interrupted_ranks),
+        cmocka_unit_test(test_strip),       cmocka_unit_test(test_capitalize),
+        cmocka_unit_test(test_clean),       cmocka_unit_test(test_draws),
+        cmocka_unit_test(test_file_errors), cmocka_unit_test(test_own_file_errors),
+        cmocka_unit_test(test_scores),      cmocka_unit_test(test_nonfinite),
+        cmocka_unit_test(test_branches),    cmocka_unit_test(test_kinds),
+        cmocka_unit_test(test_ranks),       cmocka_unit_test(test_interrupted_ranks),
     };
     return cmocka_run_group_tests(tests, load_tokenizer, free_tokenizer);
 }

@@ -1,7 +1,9 @@
 /* Evaluation on downstream tasks during a run: its scores, intervals, interruptions and errors. */
 #define _POSIX_C_SOURCE 200809L
+#include "support/models.h"
 #include "support/runs.h"
 
+#include "ddl/backend.h"
 #include "ddl/compare.h"
 #include "ddl/tasks.h"
 #include "train/run/resume.h"
@@ -156,6 +158,35 @@ static void stops_before_the_first_step(void **state)
     assert_says(&err, "stopped before the first step");
 }
 
+static void keep_first_note(void *user, const char *message)
+{
+    char *first = user;
+    if (!*first)
+        snprintf(first, 512, "%s", message);
+}
+
+/* Weights that are not finite: the tasks have no scores, and the loss of the first step ends the run. */
+static void no_scores_of_a_corrupted_model(void **state)
+{
+    (void)state;
+    struct ddl_error err;
+    char note[512] = "";
+    const struct ddl_train_callbacks callbacks = { .user = note, .note = keep_first_note };
+    struct ddl_train_config t = a_run("baseline", "corrupted");
+    ddl_backend *backend = open_test_backend(1);
+    ddl_model *model = tiny_model("baseline", TINY_VOCAB, 3, backend);
+    change_param(model, param_row(model, "transformer.h.0.mlp.c_fc1.weight"), 40, 41, 0, NAN);
+    remove_scratch("nan");
+    assert_ok(ddl_file_make_dir(scratch_path("nan"), &err), err);
+    assert_ok(ddl_model_save(model, scratch_path("nan"), &err), err);
+    ddl_model_free(model);
+    ddl_backend_free(backend);
+    snprintf(t.init_from, sizeof t.init_from, "%s", scratch_path("nan"));
+    assert_int_equal(ddl_train_run(&t, &callbacks, NULL, &err), DDL_E_NUMERIC);
+    assert_says(&err, "step 1: the loss of micro-batch 1 of ");
+    assert_non_null(strstr(note, "step 0: no task scores: task choices: document "));
+}
+
 static void intervals(void **state)
 {
     (void)state;
@@ -229,6 +260,7 @@ int main(void)
         cmocka_unit_test(scores_are_those_of_the_model),
         cmocka_unit_test(resumes_with_the_tasks),
         cmocka_unit_test(stops_before_the_first_step),
+        cmocka_unit_test(no_scores_of_a_corrupted_model),
         cmocka_unit_test(intervals),
         cmocka_unit_test(errors),
         cmocka_unit_test(paths_are_stored),

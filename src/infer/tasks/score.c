@@ -12,6 +12,7 @@
 #include "comm/comm.h"
 #include "infer/tasks/jobs.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -330,11 +331,29 @@ static ddl_status report(struct scoring *s, struct ddl_error *err)
     return DDL_OK;
 }
 
+/* A NaN is never the highest log-likelihood, and its token can have rank 0: accuracies of such scores would
+ * look valid. */
+static ddl_status check_finite(const struct scoring *s, const struct job *job, struct ddl_error *err)
+{
+    const struct ddl_task_score *scores = s->scores + ddl_task_first_request(s->task, job->document);
+    for (size_t r = 0; r < job->n_inputs; r++) {
+        if (!isfinite(scores[r].loglikelihood))
+            return ddl_error_set(err, DDL_E_NUMERIC,
+                                 "task %s: document %zu: a log-likelihood is not finite: the model's numbers "
+                                 "are corrupted",
+                                 ddl_task_title(s->task), job->document);
+    }
+    return DDL_OK;
+}
+
 /* The job is done if no branch of it is left. */
 static ddl_status end_branch(struct scoring *s, struct job *job, struct ddl_error *err)
 {
     if (job->n_branches > 0)
         return DDL_OK;
+    ddl_status status = check_finite(s, job, err);
+    if (status)
+        return status;
     s->n_inputs -= job->n_inputs;
     s->n_open--;
     job->is_done = true;
