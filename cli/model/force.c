@@ -228,7 +228,10 @@ ddl_status force_plan_make(struct force_plan *plan, const char *specs, const str
         struct spec spec;
         snprintf(text, sizeof text, "%.*s", (int)length, line);
         snprintf(where, sizeof where, "--force '%.200s'", text);
-        status = read_spec(&spec, text, config, err);
+        status = length < sizeof text
+                     ? read_spec(&spec, text, config, err)
+                     : ddl_error_set(err, DDL_E_USAGE, "expected at most %zu bytes, found %zu",
+                                     sizeof text - 1, length);
         if (!status)
             status = add_spec(plan, &spec, config, err);
         if (status)

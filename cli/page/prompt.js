@@ -58,14 +58,13 @@ function heatTable() {
 /* The mean over the prompt, sublayer by sublayer. */
 function depthChart() {
   const list = shown();
-  const ranges = list.map((s) => rangeOf(valuesOf(s)));
   return chart({
     label: `${MEASURES[view.measure]} by sublayer`, height: 260,
     caption: "Mean over the tokens of the prompt; the band is from the lowest to the highest token.",
   }, () => {
     const points = list.map((s, i) => {
       const values = valuesOf(s).filter(isNumber);
-      return { x: i, y: values.reduce((sum, value) => sum + value, 0) / values.length, low: ranges[i].low, high: ranges[i].high };
+      return { x: i, y: values.reduce((sum, value) => sum + value, 0) / values.length, low: Math.min(...values), high: Math.max(...values) };
     });
     const made = lineChart({ series: [{ name: "mean", points }], x: { title: "sublayer", min: 0, max: Math.max(1, list.length - 1) }, y: view.measure === "gates" ? { title: "gate", min: 0, max: scaleOfView().high, bounds: "data" } : { title: "step", min: 0 } });
     made.options.scales.x.ticks = { stepSize: 1, autoSkip: true, maxRotation: 60, callback: (value) => (isPresent(list[value]) ? labelOf(sublayers[list[value]]) : null) };

@@ -76,9 +76,14 @@ function gateColor(value) {
 const mean = (value) => (Array.isArray(value) ? value.reduce((a, b) => a + b, 0) / value.length : value);
 const short = (value) => [].concat(value).slice(0, 4).map((x) => x.toFixed(3)).join(" ") + ([].concat(value).length > 4 ? " …" : "");
 
+/* The bytes of a token of /v1/completions, whose name is "bytes:\xe2\x80" where it is no text. */
+const bytesOf = (name) => (/^bytes:(\\x[0-9a-f]{2})+$/.test(name)
+  ? Uint8Array.from(name.split("\\x").slice(1), (digits) => parseInt(digits, 16)) : new TextEncoder().encode(name));
+
 class Output {
   constructor(title) {
-    this.tokens = []; /* {text, logprob, top} */
+    this.tokens = []; /* {name, bytes, text, logprob, top} */
+    this.decoder = new TextDecoder("utf-8", { ignoreBOM: true }); /* of all tokens: they may end within a character */
     this.sublayers = []; /* {name, tensors} */
     this.chosen = { row: 0, column: 0 };
     this.text = element("div", { class: "text" });
@@ -102,9 +107,9 @@ class Output {
     const logprobs = choice.logprobs;
     const added = !logprobs ? []
       : logprobs.content
-        ? logprobs.content.map((t) => ({ text: t.token, logprob: t.logprob, top: t.top_logprobs.map((c) => [c.token, c.logprob]) }))
-        : logprobs.tokens.map((text, i) => ({
-            text, logprob: logprobs.token_logprobs[i],
+        ? logprobs.content.map((t) => ({ name: t.token, bytes: Uint8Array.from(t.bytes), logprob: t.logprob, top: t.top_logprobs.map((c) => [c.token, c.logprob]) }))
+        : logprobs.tokens.map((name, i) => ({
+            name, bytes: bytesOf(name), logprob: logprobs.token_logprobs[i],
             top: Object.entries(logprobs.top_logprobs[i] || {}).sort((a, b) => b[1] - a[1]),
           }));
     if (choice.ddl) this.addTraces(choice.ddl);
@@ -114,6 +119,7 @@ class Output {
 
   addToken(token) {
     const index = this.tokens.length;
+    token.text = this.decoder.decode(token.bytes, { stream: true });
     const node = element("span", { class: "token" }, token.text);
     if (token.logprob !== null) {
       const share = Math.exp(token.logprob);
@@ -159,7 +165,7 @@ class Output {
   }
 
   choose(row, column) {
-    const columns = Math.max(1, ...this.sublayers.map((s) => this.valuesOf(s).length), this.tokens.length);
+    const columns = Math.max(1, ...this.sublayers.map((s) => this.valuesOf(s).length), this.tokens.length + (this.offset || 0));
     this.chosen = {
       row: Math.min(Math.max(row, 0), Math.max(this.sublayers.length - 1, 0)),
       column: Math.min(Math.max(column, 0), columns - 1),
@@ -180,7 +186,7 @@ class Output {
     if (token) {
       const rows = token.top.map(([text, logprob]) =>
         element("tr", {}, element("td", {}, JSON.stringify(text)), element("td", {}, `${(100 * Math.exp(logprob)).toFixed(1)} %`)));
-      parts.push(element("p", {}, `token ${this.chosen.column}: ${JSON.stringify(token.text)}`), element("table", {}, ...rows));
+      parts.push(element("p", {}, `token ${this.chosen.column}: ${JSON.stringify(token.text || token.name)}`), element("table", {}, ...rows));
     }
     if (sublayer) {
       const values = Object.entries(sublayer.tensors).filter(([, v]) => v.length > this.chosen.column);
@@ -198,7 +204,7 @@ function requestOf(model, force) {
   const number = (id) => Number($(id).value);
   const body = {
     model, max_tokens: number("max_tokens"), temperature: number("temperature"), top_p: number("top_p"), top_k: number("top_k"),
-    seed: number("seed"), stream: true, ddl: true,
+    seed: number("seed"), stream: true, stream_options: { include_usage: true }, ddl: true,
   };
   if (force) body.ddl_force = `layers=${$("force-layers").value},beta=${$("beta").value}`;
   if ($("mode").value === "chat") {
@@ -224,10 +230,13 @@ async function generate(model, force, signal) {
       complete = false;
       return;
     }
+    if (event.usage && body.messages) output.offset = event.usage.prompt_tokens;
     const choice = event.choices[0];
     if (!choice) return;
     if (choice.ddl && body.messages && output.offset === undefined) {
-      output.offset = (choice.ddl.sublayers[0] ? output.valuesOf({ tensors: choice.ddl.sublayers[0] }).length : 0);
+      /* An estimate until the usage comes: further tokens may be held back. */
+      const columns = choice.ddl.sublayers[0] ? output.valuesOf({ tensors: choice.ddl.sublayers[0] }).length : 0;
+      output.offset = Math.max(0, columns - choice.logprobs.content.length + 1);
     }
     output.add(choice);
   });

@@ -79,29 +79,30 @@ static void put_candidates(struct ddl_json *json, const struct job *job, const s
     ddl_json_close(json, '}');
 }
 
-/* "logprobs" of /v1/completions. */
-static void put_completion_logprobs(struct ddl_json *json, struct choice *c)
+/* "logprobs" of /v1/completions, of the first n tokens. */
+static void put_completion_logprobs(struct ddl_json *json, struct choice *c, size_t n)
 {
     const struct job *job = c->job;
+    bool is_empty = job->request.prompts[c->prompt].size == 0; /* its <|endoftext|> is not in the text */
     ddl_json_open(json, "logprobs", '{');
     ddl_json_open(json, "tokens", '[');
-    for (size_t t = 0; t < c->n_tokens; t++)
+    for (size_t t = 0; t < n; t++)
         put_token_text(json, job, c->tokens[t].id, NAN);
     ddl_json_close(json, ']');
     ddl_json_open(json, "token_logprobs", '[');
-    for (size_t t = 0; t < c->n_tokens; t++)
+    for (size_t t = 0; t < n; t++)
         ddl_json_number(json, NULL, c->tokens[t].logprob, 9);
     ddl_json_close(json, ']');
     ddl_json_open(json, "top_logprobs", '[');
-    for (size_t t = 0; t < c->n_tokens; t++)
+    for (size_t t = 0; t < n; t++)
         put_candidates(json, job, &c->tokens[t]);
     ddl_json_close(json, ']');
     ddl_json_open(json, "text_offset", '[');
-    for (size_t t = 0; t < c->n_tokens; t++) {
+    for (size_t t = 0; t < n; t++) {
         size_t size;
         const char *bytes = bytes_of(job, c->tokens[t].id, &size);
         ddl_json_count(json, NULL, c->offset);
-        c->offset += characters(bytes, size);
+        c->offset += is_empty && c->tokens[t].is_prompt ? 0 : characters(bytes, size);
     }
     ddl_json_close(json, ']');
     ddl_json_close(json, '}');
@@ -121,11 +122,11 @@ static void open_chat_token(struct ddl_json *json, const struct job *job, int32_
     ddl_json_close(json, ']');
 }
 
-static void put_chat_logprobs(struct ddl_json *json, const struct choice *c)
+static void put_chat_logprobs(struct ddl_json *json, const struct choice *c, size_t n)
 {
     ddl_json_open(json, "logprobs", '{');
     ddl_json_open(json, "content", '[');
-    for (size_t t = 0; t < c->n_tokens; t++) {
+    for (size_t t = 0; t < n; t++) {
         const struct token_record *token = &c->tokens[t];
         open_chat_token(json, c->job, token->id, token->logprob);
         ddl_json_open(json, "top_logprobs", '[');
@@ -213,12 +214,14 @@ static void put_traces(struct ddl_json *json, struct choice *c)
     ddl_json_close(json, '}');
 }
 
-/* Frees what was sent. */
-static void drop_sent(struct choice *c)
+/* Frees what was sent, with the first n tokens. */
+static void drop_sent(struct choice *c, size_t n)
 {
-    for (size_t t = 0; t < c->n_tokens; t++)
+    for (size_t t = 0; t < n; t++)
         free(c->tokens[t].top);
-    c->n_tokens = 0;
+    c->n_tokens -= n;
+    if (c->n_tokens)
+        memmove(c->tokens, c->tokens + n, c->n_tokens * sizeof *c->tokens);
     c->text.n = 0;
     c->sent = true;
 }
@@ -228,6 +231,7 @@ static void put_choice(struct ddl_json *json, struct choice *c, size_t index, bo
 {
     const struct request *r = &c->job->request;
     bool is_first = !c->sent;
+    size_t bytes, begun = job_begun_tokens(c, &bytes), n = c->ended ? c->n_tokens : begun;
     if (is_first && !r->echo) {
         const struct prompt *p = &r->prompts[c->prompt];
         c->offset = characters(p->text ? p->text : "", p->size);
@@ -241,14 +245,15 @@ static void put_choice(struct ddl_json *json, struct choice *c, size_t index, bo
     if (!r->has_logprobs)
         ddl_json_null(json, "logprobs");
     else if (r->endpoint == CHAT)
-        put_chat_logprobs(json, c);
+        put_chat_logprobs(json, c, n);
     else
-        put_completion_logprobs(json, c);
+        put_completion_logprobs(json, c, n);
     if (r->traced)
         put_traces(json, c);
     ddl_json_string(json, "finish_reason", c->ended ? finish_reason(c->finish) : NULL);
     ddl_json_close(json, '}');
-    drop_sent(c);
+    drop_sent(c, n);
+    c->reported += bytes;
 }
 
 static void open_answer(struct ddl_json *json, const struct job *job, bool is_chunk)

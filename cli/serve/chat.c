@@ -192,12 +192,11 @@ static ddl_status add_content(struct stretch *s, const struct message *m, struct
     return status;
 }
 
-/* The end of before[assistant] without a space: the answer's first token has its own. */
-static ddl_status begin_answer(const struct chat_template *t, struct stretch *s, struct ddl_error *err)
+/* `before` of a role, without a space at its end where the text after it has its own. */
+static ddl_status add_before(struct stretch *s, const char *before, bool has_space, struct ddl_error *err)
 {
-    const char *before = t->before[ROLE_ASSISTANT];
     size_t size = strlen(before);
-    return add(s, before, size - (size && before[size - 1] == ' '), true, s->n_content, err);
+    return add(s, before, size - (has_space && size && before[size - 1] == ' '), true, s->n_content, err);
 }
 
 ddl_status chat_encode(const struct chat_template *t, const ddl_tokenizer *tokenizer,
@@ -207,14 +206,15 @@ ddl_status chat_encode(const struct chat_template *t, const ddl_tokenizer *token
     ddl_status status = add_template(&s, t->begin, err);
     for (size_t i = 0; !status && i < n; i++) {
         const struct message *m = &messages[i];
-        status = add_template(&s, t->before[m->role], err);
+        bool is_answer = m->role == ROLE_ASSISTANT && m->size && m->content[0] == ' ';
+        status = add_before(&s, t->before[m->role], is_answer, err);
         if (!status)
             status = add_content(&s, m, err);
         if (!status)
             status = add_template(&s, t->after[m->role], err);
     }
-    if (!status)
-        status = begin_answer(t, &s, err);
+    if (!status) /* the answer's first token has a space */
+        status = add_before(&s, t->before[ROLE_ASSISTANT], true, err);
     if (!status)
         status = flush(&s, err);
     buffer_free(&s.text);

@@ -77,6 +77,7 @@ static int receive_text(void *user, size_t sequence, const char *text, size_t si
     struct choice *c = user;
     (void)sequence;
     c->no_memory = c->no_memory || !buffer_add(&c->text, text, size);
+    c->received += size;
     return c->no_memory;
 }
 
@@ -116,6 +117,18 @@ static void receive_token(void *user, size_t sequence, const struct ddl_engine_t
         c->no_memory = c->no_memory || !add_record(c, token);
 }
 
+size_t job_begun_tokens(const struct choice *c, size_t *bytes)
+{
+    size_t n = 0;
+    *bytes = 0;
+    for (; n < c->n_tokens && (c->tokens[n].is_prompt || c->reported + *bytes < c->received); n++) {
+        size_t size = 0;
+        if (!c->tokens[n].is_prompt && ddl_tokenizer_bytes(c->job->tokenizer, c->tokens[n].id, &size))
+            *bytes += size;
+    }
+    return n;
+}
+
 /* The tensor of these rows, which is new in the first pass of a text; NULL without memory. */
 static struct trace_tensor *find_tensor(struct choice *c, const struct ddl_trace_rows *rows)
 {
@@ -152,6 +165,7 @@ static bool add_rows(struct choice *c, const struct ddl_trace_rows *rows)
     }
     memcpy(t->x + first * t->size, rows->x, n * t->size * sizeof *t->x);
     t->n = t->sent + first + n;
+    c->job->n_traced += n * t->size;
     return true;
 }
 

@@ -42,6 +42,7 @@ struct choice {
     struct buffer text; /* of the continuation; of a stream, what was not sent, as are the tokens */
     struct token_record *tokens;
     size_t n_tokens, capacity;
+    size_t received, reported;   /* bytes of the text so far; of the new tokens before `tokens` */
     struct trace_tensor *traces; /* sublayer by sublayer */
     size_t n_traces;
     size_t new_tokens, reused;
@@ -63,6 +64,7 @@ struct job {
     struct choice *choices;        /* (n_choices) */
     size_t n_choices, next, ended; /* next: the first that has not begun */
     uint64_t seed;
+    size_t n_traced;   /* numbers of all traces so far */
     struct job *after; /* in the list of the served model */
     /* Guarded by the served model's lock. */
     enum job_end end;
@@ -78,6 +80,9 @@ struct job {
 struct job *job_new(struct request *request, const char *model, const ddl_tokenizer *tokenizer);
 void job_free(struct job *job);
 
+/* The first of c->tokens whose text has begun: that of the others may become a stop text. Their number, and
+ * the bytes of the new ones in *bytes. */
+size_t job_begun_tokens(const struct choice *c, size_t *bytes);
 /* Sets up the engine's request for a choice. */
 void job_begin_choice(struct choice *choice, struct ddl_engine_request *out, struct ddl_sampling *sampling);
 

@@ -106,6 +106,24 @@ static bool check_top(const struct request *r, const struct ddl_config *config, 
                     (size_t)config->vocab_size, r->top);
 }
 
+/* An answer that is not streamed is in memory until all of its texts have ended. */
+static bool check_scores(const struct request *r, const struct request_limits *limits, struct api_error *e)
+{
+    const char *name = r->endpoint == CHAT ? "top_logprobs" : "logprobs";
+    size_t tokens = 0;
+    for (size_t i = 0; i < r->n_prompts; i++) {
+        size_t n = r->prompts[i].ids.n, left = limits->context + 1 - n; /* the last token is not computed */
+        size_t most = r->sampling.max_tokens < left ? r->sampling.max_tokens : left;
+        tokens += r->best_of * ((r->prompt_only ? 0 : most) + (r->echo ? n : 0));
+    }
+    size_t scores = tokens * (r->top + 1);
+    return r->stream || !r->has_logprobs || scores <= MAX_NUMBERS ||
+           api_fail(e, 400, NULL, name,
+                    "%s: expected at most %d log-probabilities in an answer, found up to %zu: stream it, or "
+                    "lower max_tokens",
+                    name, MAX_NUMBERS, scores);
+}
+
 bool request_prepare(struct request *r, const struct request_limits *limits, struct api_error *e)
 {
     struct ddl_error err = { 0 };
@@ -116,6 +134,8 @@ bool request_prepare(struct request *r, const struct request_limits *limits, str
         if (!complete_prompt(p, limits, e) || !check_length(r, p, limits, e))
             return false;
     }
+    if (!check_scores(r, limits, e))
+        return false;
     if (r->force.n && !plan_forces(r, limits->config, e))
         return false;
     r->sampling.stop = (const char *const *)r->stops;

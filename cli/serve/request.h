@@ -22,7 +22,8 @@ enum {
     MAX_CHOICES = 1024, /* texts of one request            */
     MAX_TOP = 100,      /* candidates reported for a token */
     MAX_STOPS = 16,
-    MAX_BIASES = 1024
+    MAX_BIASES = 1024,
+    MAX_NUMBERS = 1 << 21 /* log-probabilities of an answer that is not streamed; and of its "ddl" */
 };
 
 /* A text to be continued. */

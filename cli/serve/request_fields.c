@@ -114,7 +114,7 @@ static bool read_max_tokens(struct request *r, const json_t *value, const char *
     size_t n = 0;
     if (!read_count(&n, value, name, r->endpoint == CHAT, INT32_MAX, e))
         return false;
-    r->prompt_only = n == 0;
+    r->prompt_only = r->prompt_only || n == 0;
     if (n && (!r->has_max_tokens || n < r->sampling.max_tokens))
         r->sampling.max_tokens = n;
     r->has_max_tokens = true;
@@ -391,6 +391,7 @@ static const struct field fields[] = {
       "{\"type\":\"array\",\"minItems\":1,\"maxItems\":1024,\"items\":" MESSAGE_SCHEMA "}" },
     { "max_tokens", COMPLETIONS, read_max_tokens, COUNT_SCHEMA(0, 2147483647) },
     { "max_tokens", CHAT, read_max_tokens, COUNT_SCHEMA(1, 2147483647) },
+    { "max_completion_tokens", COMPLETIONS, read_max_tokens, COUNT_SCHEMA(0, 2147483647) },
     { "max_completion_tokens", CHAT, read_max_tokens, COUNT_SCHEMA(1, 2147483647) },
     { "n", BOTH, read_n, COUNT_SCHEMA(1, 1024) },
     { "best_of", COMPLETIONS, read_best_of, COUNT_SCHEMA(1, 1024) },

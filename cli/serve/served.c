@@ -101,7 +101,7 @@ bool served_submit(struct served *s, struct job *job, struct api_error *e)
     if (*s->failed || s->stopping) {
         ok = api_fail(e, 503, NULL, NULL,
                       *s->failed ? "the engine has failed: %s" : "the server is stopping%s", s->failed);
-    } else if (s->n_waiting >= s->options.queue) {
+    } else if (s->n_waiting >= s->options.queue + s->n_free) { /* n_free of them wait only for a pass */
         s->metrics.refused++;
         ok = api_fail(e, 429, "queue_full", NULL, "%zu requests wait already: try again later", s->n_waiting);
     } else {
@@ -163,6 +163,17 @@ void served_release(struct served *s, struct job *job)
 
 /* ---- the engine's thread; only it uses the engine and the choices ---- */
 
+/* Writes the answer of a job, which may be long, without the lock. Only this thread removes jobs. */
+static bool write_answer(struct served *s, struct job *job)
+{
+    struct buffer answer = { 0 };
+    pthread_mutex_unlock(&s->lock);
+    bool ok = answer_write(job, &answer);
+    pthread_mutex_lock(&s->lock);
+    job->answer = answer;
+    return ok;
+}
+
 /* Ends a job: its answer is completed, and its connection is woken. The lock is held. */
 static void end_job(struct served *s, struct job *job)
 {
@@ -179,7 +190,7 @@ static void end_job(struct served *s, struct job *job)
     if (job->request.stream)
         ok = answer_stream_end(job, &job->answer);
     else if (!job->error.status)
-        ok = answer_write(job, &job->answer);
+        ok = write_answer(s, job);
     if (!ok && !job->error.status)
         api_fail(&job->error, 503, NULL, NULL, "out of memory for the answer");
     if (job->end != JOB_CANCELLED)
@@ -194,6 +205,11 @@ static void end_job(struct served *s, struct job *job)
         job_free(job);
     else
         job->wake(job->user);
+}
+
+static void count_free(struct served *s)
+{
+    s->n_free = s->options.slots - ddl_engine_running(s->engine);
 }
 
 /* Adds the next choices of the jobs to the engine, in the order of arrival. The lock is held; taking a slot
@@ -229,12 +245,17 @@ static void end_choice(struct served *s, struct choice *c, const struct ddl_gene
 {
     struct job *job = c->job;
     const struct ddl_error *err = ddl_generation_error(c->generation);
-    size_t chosen;
+    size_t chosen, bytes;
     c->ended = true;
     c->finish = state->finish;
     job->ended++;
     ddl_generation_ids(c->generation, &chosen);
-    if (c->n_tokens && chosen > state->tokens) /* <|endoftext|> or a stop id is no part of the text */
+    size_t kept = c->n_tokens;
+    if (kept && chosen > state->tokens) /* <|endoftext|> or a stop id is no part of the text */
+        kept--;
+    else if (c->finish == DDL_FINISH_STOP) /* nor is a stop text */
+        kept = job_begun_tokens(c, &bytes);
+    while (c->n_tokens > kept)
         free(c->tokens[--c->n_tokens].top);
     if (c->first_token > 0)
         histogram_add(&s->metrics.first_token, c->first_token - job->start);
@@ -280,6 +301,13 @@ static void collect(struct served *s, struct job *job)
             api_fail(&job->error, 503, NULL, NULL, "out of memory for the answer");
         }
     }
+    /* How many numbers a token has is known only when a sublayer was computed. */
+    if (!job->request.stream && job->n_traced > MAX_NUMBERS && job->end == JOB_RUNS) {
+        job->end = JOB_FAILED;
+        api_fail(&job->error, 400, NULL, "ddl",
+                 "ddl: expected at most %d numbers in an answer: stream it, or lower max_tokens",
+                 MAX_NUMBERS);
+    }
     if (job->answer.n > before && !job->released) {
         job->spoke = monotonic_seconds();
         job->wake(job->user);
@@ -320,6 +348,7 @@ static void pass(struct served *s)
     ddl_status status = ddl_engine_pass(s->engine, &progress, &err);
     double seconds = monotonic_seconds() - start;
     pthread_mutex_lock(&s->lock);
+    count_free(s);
     count_pass(s, &progress, seconds, busy);
     for (struct job *job = s->first; job; job = job->after)
         collect(s, job);
@@ -344,6 +373,7 @@ static void *run(void *user)
             job->end = job->end == JOB_RUNS ? JOB_CANCELLED : job->end;
         end_jobs(s);
         begin_choices(s);
+        count_free(s);
         if (ddl_engine_running(s->engine))
             pass(s);
         else if (!s->first && !s->stopping)
@@ -355,6 +385,7 @@ static void *run(void *user)
 
 ddl_status served_start(struct served *s, struct ddl_error *err)
 {
+    count_free(s);
     if (pthread_create(&s->thread, NULL, run, s))
         return ddl_error_set(err, DDL_E_MEMORY, "%s: no thread for the engine", s->name);
     s->has_thread = true;

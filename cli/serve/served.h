@@ -31,6 +31,7 @@ struct served {
     pthread_cond_t changed;   /* jobs were added or cancelled, or stopping was set */
     struct job *first, *last; /* jobs that have not ended, in the order of their arrival */
     size_t n_jobs, n_waiting; /* waiting: jobs of which no choice has begun              */
+    size_t n_free;            /* slots without a text, when the last pass began or ended  */
     bool stopping;            /* the thread ends                                         */
     char failed[1024];        /* why the engine can compute no more; "": it can           */
     struct metrics metrics;

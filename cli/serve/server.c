@@ -3,6 +3,8 @@
 
 #include "cli/output/terminal.h"
 
+#include "ddl/text.h"
+
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -342,6 +344,29 @@ static void take_body(struct exchange *x, const char *bytes, size_t size)
         api_fail(&x->error, 503, NULL, NULL, "out of memory for the body");
 }
 
+/* Prints the request in one line, with escapes for what a terminal would interpret. */
+static void log_prompt(const struct exchange *x, const char *url)
+{
+    const char *body = x->body.bytes ? x->body.bytes : "";
+    size_t n = ddl_text_escape(NULL, 0, url, strlen(url)), size = n + 2;
+    size += ddl_text_escape(NULL, 0, body, x->body.n);
+    char *text = malloc(size);
+    if (!text)
+        return;
+    ddl_text_escape(text, size, url, strlen(url));
+    text[n] = ' ';
+    ddl_text_escape(text + n + 1, size - n - 1, body, x->body.n);
+    fprintf(stderr, "ddl: %s\n", text);
+    free(text);
+}
+
+/* Whether the client waits for an answer to its headers before it sends the body. */
+static bool expects_continue(const struct exchange *x)
+{
+    const char *expect = MHD_lookup_connection_value(x->handle, MHD_HEADER_KIND, "Expect");
+    return expect && strcasecmp(expect, "100-continue") == 0;
+}
+
 static enum MHD_Result handle(void *user, struct MHD_Connection *connection, const char *url,
                               const char *method, const char *version, const char *upload,
                               size_t *upload_size, void **state)
@@ -354,7 +379,10 @@ static enum MHD_Result handle(void *user, struct MHD_Connection *connection, con
             return MHD_NO;
         if (strcmp(method, "OPTIONS") == 0 && *x->server->options.cors)
             return exchange_send(x, 204, "text/plain", "", 0);
-        return check_headers(x, method, url) && count(x) ? MHD_YES : exchange_send_error(x, &x->error);
+        bool ok = check_headers(x, method, url) && count(x);
+        /* An error is sent after the body, which is discarded: the connection of a client that is still
+         * sending would be reset, and the answer lost. */
+        return ok || !expects_continue(x) ? MHD_YES : exchange_send_error(x, &x->error);
     }
     if (*upload_size) {
         take_body(x, upload, *upload_size);
@@ -366,7 +394,7 @@ static enum MHD_Result handle(void *user, struct MHD_Connection *connection, con
     if (x->error.status)
         return exchange_send_error(x, &x->error);
     if (x->server->options.log_prompts)
-        fprintf(stderr, "ddl: %s %.*s\n", url, (int)x->body.n, x->body.bytes ? x->body.bytes : "");
+        log_prompt(x, url);
     return x->route->answer(x);
 }
 

@@ -428,6 +428,25 @@ static void gates_have_fixed_colors(void **state)
     assert_true_in_page("[...document.querySelectorAll('td.cell')].every((cell) => cell.style.background)");
 }
 
+/* The band of a sublayer's values is from the lowest to the highest, which may be one number. */
+static void constant_gates_have_no_band(void **state)
+{
+    (void)state;
+    if (!has_browser)
+        skip();
+    for (size_t i = 0; i < N_MODEL_PAGES; i++) {
+        if (strcmp(model_pages[i].name, "prompt") != 0)
+            continue;
+        write_model_page(&model_pages[i]);
+        const struct browser_view view = { .width = 1280 };
+        browser_open(page_path(model_pages[i].name), &view);
+        assert_true_in_page(
+            "result.prompt.forEach((token) => token.gates.fill(1)), drawAll(), placeDrawings(), "
+            "Chart.getChart(document.querySelector('canvas')).data.datasets"
+            ".flatMap((set) => set.data).every((point) => point.y === 1)");
+    }
+}
+
 /* Channels are numbers, colored by their ratio to the mean of the sublayer. */
 static void channels_are_numbers(void **state)
 {
@@ -625,12 +644,19 @@ static int stop_browser(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pages_of_models),      cmocka_unit_test(compare_page),
-        cmocka_unit_test(report_page),          cmocka_unit_test(report_summary),
-        cmocka_unit_test(report_of_long_run),   cmocka_unit_test(report_of_running_run),
-        cmocka_unit_test(report_in_browser),    cmocka_unit_test(compare_in_browser),
-        cmocka_unit_test(compare_single_seeds), cmocka_unit_test(gates_have_fixed_colors),
-        cmocka_unit_test(channels_are_numbers), cmocka_unit_test(pages_of_models_in_browser),
+        cmocka_unit_test(pages_of_models),
+        cmocka_unit_test(compare_page),
+        cmocka_unit_test(report_page),
+        cmocka_unit_test(report_summary),
+        cmocka_unit_test(report_of_long_run),
+        cmocka_unit_test(report_of_running_run),
+        cmocka_unit_test(report_in_browser),
+        cmocka_unit_test(compare_in_browser),
+        cmocka_unit_test(compare_single_seeds),
+        cmocka_unit_test(gates_have_fixed_colors),
+        cmocka_unit_test(constant_gates_have_no_band),
+        cmocka_unit_test(channels_are_numbers),
+        cmocka_unit_test(pages_of_models_in_browser),
     };
     return cmocka_run_group_tests(tests, make_runs, stop_browser);
 }

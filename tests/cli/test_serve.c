@@ -243,6 +243,121 @@ static void chats_are_answered(void **state)
     assert_int_equal(remove(path), 0);
 }
 
+/* A history has the tokens of its answers: the space of an answer is that of the template. */
+static void answers_of_a_history_keep_their_tokens(void **state)
+{
+    static const char *const answers[] = { " of the", "of the" };
+    struct http_server server;
+    (void)state;
+    http_start(&server, NULL, "m='%s'", folder);
+    json_t *text = http_json(&server, "/v1/completions",
+                             "{\"prompt\":\"User: hi\\n\\nAssistant: of the\\n\\nUser: go\\n\\nAssistant:\","
+                             "\"max_tokens\":9,\"seed\":1}",
+                             200);
+    for (size_t i = 0; i < 2; i++) {
+        char body[512];
+        snprintf(body, sizeof body,
+                 "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"},"
+                 "{\"role\":\"assistant\",\"content\":\"%s\"},{\"role\":\"user\",\"content\":\"go\"}],"
+                 "\"max_tokens\":9,\"seed\":1}",
+                 answers[i]);
+        json_t *chat = http_json(&server, "/v1/chat/completions", body, 200);
+        const json_t *message = json_object_get(choice_of(chat, 0), "message");
+        assert_int_equal((int)usage_of(chat, "prompt_tokens"), (int)usage_of(text, "prompt_tokens"));
+        assert_string_equal(string_of(message, "content"), string_of(choice_of(text, 0), "text"));
+        json_decref(chat);
+    }
+    json_decref(text);
+    http_stop(&server);
+}
+
+/* The joined tokens of a choice's logprobs; their number. */
+static size_t join_tokens(const json_t *choice, char *out, size_t size)
+{
+    const json_t *logprobs = json_object_get(choice, "logprobs");
+    const json_t *content = json_object_get(logprobs, "content");
+    const json_t *tokens = content ? content : json_object_get(logprobs, "tokens");
+    out[0] = '\0';
+    for (size_t i = 0; i < json_array_size(tokens); i++) {
+        const json_t *token = json_array_get(tokens, i);
+        size_t used = strlen(out);
+        snprintf(out + used, size - used, "%s",
+                 content ? string_of(token, "token") : json_string_value(token));
+    }
+    return json_array_size(tokens);
+}
+
+/* Of texts of "a" (65): tokens of a stop text are not reported, and those that may become one not before
+ * their text. */
+static void stop_texts_have_no_tokens(void **state)
+{
+    static const struct {
+        const char *path, *fields;
+        size_t n;
+    } cases[] = {
+        { "/v1/completions", "\"prompt\":\"x\",\"logprobs\":0,\"stop\":\"aa\"", 0 },
+        { "/v1/completions", "\"prompt\":\"x\",\"logprobs\":0,\"stop\":\"xaa\",\"echo\":true", 7 },
+        { "/v1/completions", "\"prompt\":\"x\",\"logprobs\":0,\"stop\":\"aa\",\"echo\":true", 1 },
+        { "/v1/completions", "\"prompt\":\"x\",\"logprobs\":0,\"stop\":\"aab\"", 6 },
+        { "/v1/completions", "\"prompt\":\"x\",\"logprobs\":0,\"stop_token_ids\":[65]", 0 },
+        { "/v1/chat/completions",
+          "\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"logprobs\":true,\"stop\":\"aa\"", 0 },
+    };
+    struct http_server server;
+    struct http_answer answer;
+    char body[512], tokens[256];
+    (void)state;
+    http_start(&server, NULL, "m='%s'", folder);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        bool is_chat = strstr(cases[i].path, "chat") != NULL;
+        size_t n = 0;
+        snprintf(body, sizeof body, "{%s,\"max_tokens\":6,\"logit_bias\":{\"65\":100}}", cases[i].fields);
+        json_t *whole = http_json(&server, cases[i].path, body, 200);
+        const json_t *choice = choice_of(whole, 0), *message = json_object_get(choice, "message");
+        assert_int_equal(join_tokens(choice, tokens, sizeof tokens), cases[i].n);
+        assert_string_equal(tokens, is_chat ? string_of(message, "content") : string_of(choice, "text"));
+        json_decref(whole);
+        snprintf(body, sizeof body, "{%s,\"max_tokens\":6,\"logit_bias\":{\"65\":100},\"stream\":true}",
+                 cases[i].fields);
+        http_call(&server, "POST", cases[i].path, NULL, body, &answer);
+        assert_int_equal(answer.status, 200);
+        for (const char *at = answer.body; strncmp(at, "data: [", 7) != 0; at = strstr(at, "\n\n") + 2) {
+            json_t *event = json_loads(at + 6, JSON_DISABLE_EOF_CHECK, NULL);
+            const json_t *part = choice_of(event, 0), *delta = json_object_get(part, "delta");
+            n += join_tokens(part, tokens, sizeof tokens);
+            assert_string_equal(tokens, string_of(delta ? delta : part, delta ? "content" : "text"));
+            json_decref(event);
+        }
+        assert_int_equal(n, cases[i].n);
+        http_free(&answer);
+    }
+    http_stop(&server);
+}
+
+/* The <|endoftext|> of an empty prompt is a token, but not in the text. */
+static void offsets_are_those_of_the_text(void **state)
+{
+    static const char *const prompts[] = { "", "ab", "<|endoftext|>" };
+    struct http_server server;
+    (void)state;
+    http_start(&server, NULL, "m='%s'", folder);
+    for (size_t i = 0; i < 3; i++) {
+        char body[256];
+        snprintf(body, sizeof body,
+                 "{\"prompt\":\"%s\",\"echo\":true,\"logprobs\":0,\"max_tokens\":3,"
+                 "\"logit_bias\":{\"65\":100}}",
+                 prompts[i]);
+        json_t *root = http_json(&server, "/v1/completions", body, 200);
+        const json_t *offsets =
+            json_object_get(json_object_get(choice_of(root, 0), "logprobs"), "text_offset");
+        size_t n = (size_t)usage_of(root, "prompt_tokens");
+        for (size_t t = 0; t < 3; t++)
+            assert_int_equal(json_integer_value(json_array_get(offsets, n + t)), strlen(prompts[i]) + t);
+        json_decref(root);
+    }
+    http_stop(&server);
+}
+
 /* The numbers of every token and sublayer, whole and streamed, and updates that are forced for one request.
  */
 static void traces_and_forces_are_of_one_request(void **state)
@@ -513,7 +628,15 @@ static void bad_requests_name_the_field(void **state)
           400, "tools" },
         { "/v1/chat/completions", "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"tools\":false}",
           400, "tools" },
+        { "/v1/completions", "{\"prompt\":\"x\",\"n\":8,\"logprobs\":100,\"max_tokens\":3000}", 400,
+          "logprobs" },
+        { "/v1/completions", "{\"prompt\":\"x\",\"best_of\":600,\"logprobs\":0,\"max_tokens\":100000}", 400,
+          "logprobs" },
+        { "/v1/chat/completions",
+          "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"n\":8,\"top_logprobs\":100}", 400,
+          "top_logprobs" },
         { "/v1/completions", "{\"prompt\":[1.0],\"max_tokens\":2.0}", 200, NULL },
+        { "/v1/completions", "{\"prompt\":\"x\",\"max_completion_tokens\":2}", 200, NULL },
         { "/v1/completions", "{\"prompt\":[1.5]}", 400, "prompt" },
         { "/tokenize", "{}", 400, "prompt" },
         { "/tokenize", "{\"prompt\":\"x\",\"content\":\"y\"}", 400, "prompt" },
@@ -544,12 +667,66 @@ static void bad_requests_name_the_field(void **state)
     deep[20000] = '\0';
     json_decref(http_json(&server, "/v1/completions", deep, 400));
     free(deep);
+    /* A spec of 4,097 bytes, whose last layer the model does not have. */
+    char *spec = malloc(5000);
+    assert_non_null(spec);
+    size_t n = (size_t)sprintf(spec, "{\"prompt\":\"x\",\"ddl_force\":\"beta=0,layers=");
+    for (size_t i = 0; i < 2041; i++)
+        n += (size_t)sprintf(spec + n, "0,");
+    sprintf(spec + n, "9\"}");
+    json_t *root = http_json(&server, "/v1/completions", spec, 400);
+    assert_string_equal(string_of(json_object_get(root, "error"), "param"), "ddl_force");
+    json_decref(root);
+    free(spec);
     char *wide = wide_body(1000000);
-    json_t *root = http_json(&server, "/v1/completions", wide, 400);
+    root = http_json(&server, "/v1/completions", wide, 400);
     assert_non_null(
         strstr(string_of(json_object_get(root, "error"), "message"), "need more than the limit of"));
     json_decref(root);
     free(wide);
+    http_stop(&server);
+}
+
+/* Numbers of an answer that is not streamed: of a prompt that is scored, and of sublayers. */
+static void answers_are_bounded(void **state)
+{
+    static const char *const fields[] = { "\"logprobs\":100,\"echo\":true", "\"ddl\":true" };
+    static const char *const params[] = { "logprobs", "ddl" };
+    struct http_server server;
+    enum { TOKENS = 3000 };
+    char *body = malloc(3 * TOKENS + 256);
+    (void)state;
+    assert_non_null(body);
+    http_start(&server, NULL, "m='%s'", folder);
+    for (size_t i = 0; i < 2; i++) {
+        size_t n = (size_t)sprintf(body, "{\"prompt\":[65");
+        for (size_t t = 1; t < TOKENS; t++)
+            n += (size_t)sprintf(body + n, ",65");
+        sprintf(body + n, "],\"max_tokens\":0,\"n\":%d,%s}", i ? 32 : 8, fields[i]);
+        json_t *root = http_json(&server, "/v1/completions", body, 400);
+        assert_string_equal(string_of(json_object_get(root, "error"), "param"), params[i]);
+        json_decref(root);
+    }
+    free(body);
+    http_stop(&server);
+}
+
+/* The smaller of the two counts, in any order. */
+static void both_limits_of_tokens_count(void **state)
+{
+    static const char *const fields[] = { "\"max_tokens\":0,\"max_completion_tokens\":5",
+                                          "\"max_completion_tokens\":0,\"max_tokens\":5",
+                                          "\"max_tokens\":7,\"max_completion_tokens\":2" };
+    struct http_server server;
+    (void)state;
+    http_start(&server, NULL, "m='%s'", folder);
+    for (int i = 0; i < 3; i++) {
+        char body[256];
+        snprintf(body, sizeof body, "{\"prompt\":\"x\",\"ignore_eos\":true,%s}", fields[i]);
+        json_t *root = http_json(&server, "/v1/completions", body, 200);
+        assert_int_equal((int)usage_of(root, "completion_tokens"), i == 2 ? 2 : 0);
+        json_decref(root);
+    }
     http_stop(&server);
 }
 
@@ -585,7 +762,8 @@ static void requests_are_limited(void **state)
         { "DELETE", "/v1/models", NULL, 405 },
         { "DELETE", "/v1/models/m", NULL, 405 },
         { "POST", "/v1/completions", "Content-Type: text/plain\r\nContent-Length: 0\r\n", 415 },
-        { "POST", "/v1/completions", "Content-Type: application/json\r\nContent-Length: 99999999\r\n", 413 },
+        { "POST", "/v1/completions",
+          "Content-Type: application/json\r\nContent-Length: 99999999\r\nExpect: 100-continue\r\n", 413 },
         { "GET", "/health", "Host: evil.example\r\n", 0 }, /* two hosts: any status */
     };
     (void)state;
@@ -610,6 +788,69 @@ static void requests_are_limited(void **state)
     assert_int_equal(answer.status, 413);
     http_free(&answer);
     http_stop(&server);
+}
+
+/* An error that the headers show is sent to a client that writes its whole body before it reads: none of its
+ * writes fails. */
+static void long_bodies_have_an_answer(void **state)
+{
+    static const struct {
+        const char *key, *headers;
+        int status;
+    } cases[] = { { NULL, "", 413 }, { "key", "", 401 }, { "key", "Authorization: Bearer key\r\n", 413 } };
+    enum { SIZE = 20000000 };
+    struct http_server server;
+    struct http_answer answer;
+    char head[512], *body = malloc(SIZE);
+    (void)state;
+    assert_non_null(body);
+    memset(body, ' ', SIZE);
+    for (size_t i = 0; i < 3; i++) {
+        http_start(&server, cases[i].key, "m='%s'", folder);
+        int fd = http_connect(&server);
+        snprintf(head, sizeof head,
+                 "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                 "Content-Length: %d\r\n%s\r\n",
+                 SIZE, cases[i].headers);
+        http_write(fd, head);
+        for (ssize_t sent = 0, n; sent < SIZE; sent += n) {
+            n = send(fd, body + sent, (size_t)(SIZE - sent), MSG_NOSIGNAL);
+            assert_true(n > 0);
+        }
+        http_read(fd, &answer);
+        assert_false(answer.closed);
+        assert_int_equal(answer.status, cases[i].status);
+        http_free(&answer);
+        close(fd);
+        http_stop(&server);
+    }
+    free(body);
+}
+
+/* One line for each request, without what a terminal would interpret. */
+static void logged_requests_are_escaped(void **state)
+{
+    struct http_server server;
+    struct http_answer answer;
+    (void)state;
+    http_start(&server, NULL, "m='%s' --log-prompts", folder);
+    http_call(&server, "GET", "/v1/models/%1b%5b31mRED%0addl:%20forged", NULL, NULL, &answer);
+    assert_int_equal(answer.status, 404);
+    http_free(&answer);
+    json_decref(http_json(&server, "/tokenize", "{\"prompt\":\n\"x\033[0m\x7f\"}", 400));
+    int fd = http_connect(&server);
+    http_write(fd, "POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                   "Content-Length: 9\r\n\r\n{");
+    assert_int_equal(send(fd, "\0after {", 8, MSG_NOSIGNAL), 8);
+    http_read(fd, &answer);
+    assert_int_equal(answer.status, 400);
+    http_free(&answer);
+    close(fd);
+    http_stop(&server);
+    assert_non_null(strstr(server.printed, "\nddl: /v1/models/\\x1b[31mRED\\x0addl: forged \n"));
+    assert_non_null(strstr(server.printed, "\nddl: /tokenize {\"prompt\":\\x0a\"x\\x1b[0m\\x7f\"}\n"));
+    assert_non_null(strstr(server.printed, "\nddl: /tokenize {\\x00after {\n"));
+    assert_null(strchr(server.printed, '\033'));
 }
 
 /* The bound address is a name of this machine, whatever loopback address it is. */
@@ -753,6 +994,28 @@ static void the_queue_is_bounded(void **state)
     wait_for_metric(&server, "\nddl:requests_cancelled_total{model=\"m\"} 3\n");
     wait_for_metric(&server, "\nddl:requests_failed_total{model=\"m\"} 0\n");
     json_decref(http_json(&server, "/v1/completions", "{\"prompt\":\"x\",\"max_tokens\":3}", 200));
+    http_stop(&server);
+}
+
+/* Requests that a slot is free for are not those of the queue, even if they come during one pass. */
+static void free_slots_are_no_queue(void **state)
+{
+    enum { REQUESTS = 16 };
+    struct http_server server;
+    struct http_answer answer;
+    int fds[REQUESTS];
+    (void)state;
+    http_start(&server, NULL, "m='%s' --slots 64 --queue 1", folder);
+    int stream = begin_stream(&server, 40);
+    for (int i = 0; i < REQUESTS; i++)
+        fds[i] = send_request(&server, "{\"prompt\":\"x\",\"max_tokens\":4}");
+    for (int i = 0; i < REQUESTS; i++) {
+        http_read(fds[i], &answer);
+        assert_int_equal(answer.status, 200);
+        http_free(&answer);
+        close(fds[i]);
+    }
+    close(stream);
     http_stop(&server);
 }
 
@@ -920,7 +1183,8 @@ static void broken_clients_change_nothing(void **state)
     http_stop(&server);
 }
 
-/* A request that arrives a byte at a time, and never whole, is closed after the limit; so is an answer. */
+/* A request that arrives a byte at a time, and never whole, is closed after the limit; so are a body without
+ * an end, which is discarded because of an error, and an answer. */
 static void slow_clients_are_closed(void **state)
 {
     static const char request[] =
@@ -938,6 +1202,15 @@ static void slow_clients_are_closed(void **state)
     }
     clock_gettime(CLOCK_MONOTONIC, &end);
     assert_true(end.tv_sec - start.tv_sec < 6);
+    close(fd);
+    fd = http_connect(&server);
+    http_write(fd, "POST /none HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n");
+    clock_gettime(CLOCK_MONOTONIC, &start);
+    while (send(fd, "4\r\nbody\r\n", 9, MSG_NOSIGNAL) > 0) {
+        clock_gettime(CLOCK_MONOTONIC, &end);
+        assert_true(end.tv_sec - start.tv_sec < 6);
+        nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+    }
     close(fd);
     /* A stream that is not read. */
     fd = send_request(&server,
@@ -1039,6 +1312,50 @@ static void the_page_shows_texts_and_gates(void **state)
     http_stop(&server);
 }
 
+/* Replaces fetch: of three new tokens the first event has one, and the numbers of all that were computed. The
+ * usage comes if it is requested. */
+static const char held_tokens[] =
+    "fetch = async (path, options) => {"
+    "  const event = (content, ddl) => `data: ${JSON.stringify({ choices: [{ index: 0, ddl, logprobs: "
+    "{ content: content.map((bytes) => ({ token: '\\ufffd', bytes, logprob: -1, top_logprobs: [] })) } }] })}"
+    "\\n\\n`;"
+    "  const ddl = { first: 0, sublayers: [{ layer: 0, sublayer: 'attn', beta: [1, 1, 1, 1] }] };"
+    "  const usage = JSON.parse(options.body).stream_options?.include_usage"
+    "    ? 'data: {\"choices\":[],\"usage\":{\"prompt_tokens\":2}}\\n\\n' : '';"
+    "  return new Response(event([[0xe4, 0xb8]], ddl) + event([[0xad], [0x2e]]) + usage + 'data: "
+    "[DONE]\\n\\n');"
+    "}, 0";
+
+/* Characters of several tokens, and the columns of a chat's tokens. */
+static void the_page_joins_and_places_tokens(void **state)
+{
+    struct http_server server;
+    char url[64];
+    (void)state;
+    if (!browser_start())
+        skip();
+    http_start(&server, NULL, "m='%s'", folder);
+    snprintf(url, sizeof url, "http://127.0.0.1:%d/", server.port);
+    browser_open_url(url, &(struct browser_view){ .width = 800 });
+    wait_until("document.querySelectorAll('#model option').length === 1");
+    json_decref(browser_evaluate("document.getElementById('prompt').value = 'h\u00e9\u00e9 \u4e2d.',"
+                                 "document.getElementById('max_tokens').value = 1,"
+                                 "document.getElementById('run').click(), 0"));
+    wait_until(FINISHED);
+    wait_until("document.querySelector('.text').textContent.startsWith('h\u00e9\u00e9 \u4e2d.')");
+    json_decref(browser_evaluate(held_tokens));
+    json_decref(browser_evaluate("document.getElementById('mode').value = 'chat',"
+                                 "document.getElementById('run').click(), 0"));
+    wait_until(FINISHED " && document.querySelector('.text').textContent === '\u4e2d.'");
+    json_decref(browser_evaluate("document.querySelectorAll('.token')[1].click(), 0"));
+    wait_until("document.querySelector('.detail').textContent.startsWith('token 3: \"\u4e2d\"')");
+    json_decref(browser_evaluate("document.querySelectorAll('.token')[2].click(), 0"));
+    wait_until("document.querySelector('.detail').textContent.startsWith('token 4: ')");
+    assert_string_equal(browser_errors(), "");
+    browser_stop();
+    http_stop(&server);
+}
+
 static void refusals(void **state)
 {
     const struct refusal cases[] = {
@@ -1063,24 +1380,33 @@ int main(void)
         cmocka_unit_test(prompts_are_scored),
         cmocka_unit_test(streams_have_the_same_texts),
         cmocka_unit_test(chats_are_answered),
+        cmocka_unit_test(answers_of_a_history_keep_their_tokens),
+        cmocka_unit_test(stop_texts_have_no_tokens),
+        cmocka_unit_test(offsets_are_those_of_the_text),
         cmocka_unit_test(traces_and_forces_are_of_one_request),
         cmocka_unit_test(the_best_texts_are_chosen),
         cmocka_unit_test(the_end_of_a_text_is_scored),
         cmocka_unit_test(cached_tokens_are_those_before_a_request),
         cmocka_unit_test(other_endpoints_answer),
         cmocka_unit_test(bad_requests_name_the_field),
+        cmocka_unit_test(answers_are_bounded),
+        cmocka_unit_test(both_limits_of_tokens_count),
         cmocka_unit_test(candidates_are_tokens),
         cmocka_unit_test(requests_are_limited),
+        cmocka_unit_test(long_bodies_have_an_answer),
+        cmocka_unit_test(logged_requests_are_escaped),
         cmocka_unit_test(the_bound_address_is_a_host),
         cmocka_unit_test(pages_may_send_their_headers),
         cmocka_unit_test(keys_are_required),
         cmocka_unit_test(the_queue_is_bounded),
+        cmocka_unit_test(free_slots_are_no_queue),
         cmocka_unit_test(requests_end_in_time),
         cmocka_unit_test(long_computations_are_answered),
         cmocka_unit_test(stops_are_orderly),
         cmocka_unit_test(broken_clients_change_nothing),
         cmocka_unit_test(slow_clients_are_closed),
         cmocka_unit_test(the_page_shows_texts_and_gates),
+        cmocka_unit_test(the_page_joins_and_places_tokens),
         cmocka_unit_test(refusals),
     };
     return cmocka_run_group_tests(tests, write_models, NULL);
