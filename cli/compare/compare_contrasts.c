@@ -75,6 +75,15 @@ ddl_status test_protocol(struct compared *c, const struct ddl_sweep_protocol *pr
         print_compare_note(NULL, message.text);
         return DDL_OK;
     }
+    if (c->n < protocol->n_runs) { /* one that failed before its first logged step has no metrics */
+        struct ddl_error message;
+        ddl_error_set(&message, DDL_OK,
+                      "%zu of %zu runs have logged a step: the contrasts of the protocol are tested when all "
+                      "runs are complete; 'ddl sweep --retry' trains the others",
+                      c->n, protocol->n_runs);
+        print_compare_note(NULL, message.text);
+        return DDL_OK;
+    }
     const size_t r = find_short_run(c);
     if (r < c->n) {
         const struct ddl_run_log *log = &c->logs[r];
@@ -100,7 +109,7 @@ ddl_status test_protocol(struct compared *c, const struct ddl_sweep_protocol *pr
         status = add_contrasts(c, c->secondary_text, &own, err);
     if (status != DDL_E_USAGE)
         return status;
-    /* a group of which no run was left */
+    /* a group that is not found, such as one whose recipes cannot be read: each of its runs is a group */
     print_compare_note(NULL, err->text);
     print_compare_note(NULL, has_primary ? "the secondary contrasts of the protocol are not tested"
                                          : "the contrasts of the protocol are not tested");

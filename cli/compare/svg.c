@@ -50,9 +50,13 @@ static double nice_tick(double range, int most)
 
 void svg_set_ticks(struct svg_scale *s, bool round_ends)
 {
-    if (s->high <= s->low) {
-        s->low -= 0.5;
-        s->high += 0.5;
+    const double size = fmax(fabs(s->low), fabs(s->high));
+    /* A smaller range is rounding of one value, and the numbers of its ticks may exceed those that a double
+     * counts in steps of one. */
+    if (s->high - s->low <= 1e-9 * size) {
+        const double margin = fmax(0.5, 1e-3 * size);
+        s->low -= margin;
+        s->high += margin;
     }
     s->tick = nice_tick(s->high - s->low, 8);
     if (round_ends) {

@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 static void print_aligned(const struct table *t, const char *text)
 {
@@ -32,7 +33,8 @@ void print_number_cell(struct table *t, double value, int decimals)
     char text[400] = "-"; /* 309 digits before the point */
     if (isfinite(value))
         snprintf(text, sizeof text, "%.*f", decimals, value);
-    print_text_cell(t, text);
+    const bool is_zero = isfinite(value) && !text[strspn(text, "-0.")];
+    print_text_cell(t, text + (is_zero && text[0] == '-')); /* 0, not -0 */
 }
 
 struct table begin_table(const struct column *columns, size_t n, bool markdown)

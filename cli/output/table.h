@@ -18,7 +18,7 @@ struct table {
 /* An empty line and the head of a table of n columns. The cells follow row by row. */
 struct table begin_table(const struct column *columns, size_t n, bool markdown);
 void print_text_cell(struct table *table, const char *text);
-/* `decimals` digits after the point; a dash if the value is not finite. */
+/* `decimals` digits after the point, without the sign of a zero; a dash if the value is not finite. */
 void print_number_cell(struct table *table, double value, int decimals);
 
 #endif

@@ -38,9 +38,11 @@ const isPresent = (value) => value !== null && value !== undefined;
 
 const MISSING = "–";
 
-/* A number with `decimals` decimals, with a true minus sign; MISSING for none. */
+/* A number with `decimals` decimals, with a true minus sign, but none before zero; MISSING for none. */
 function fixed(value, decimals) {
-  return isNumber(value) ? value.toFixed(decimals).replace("-", "−") : MISSING;
+  if (!isNumber(value)) return MISSING;
+  const text = value.toFixed(decimals);
+  return text.replace("-", Number(text) === 0 ? "" : "−");
 }
 
 /* A whole number with separators. */

@@ -42,8 +42,8 @@ DDL_API const struct ddl_option *ddl_graft_changed_option(const struct ddl_confi
 /* Into *out: the configuration of `source` after the graft. Keys of rules that no layer has any more return
  * to their defaults. DDL_E_USAGE if no layer is chosen and no option changes, a layer does not exist or has
  * the rule already, a layer is chosen and the source has more than one value channel (layers with rules of
- * their own have one), a key is changed that is none of the rule's, or a key is changed that a layer which
- * keeps its rule depends on. */
+ * their own have one), some layers only are chosen and all share the state of the old or the new rule, a key
+ * is changed that is none of the rule's, or a key is changed that a layer which keeps its rule depends on. */
 DDL_API ddl_status ddl_graft_config(struct ddl_config *out, const struct ddl_config *source,
                                     const struct ddl_graft *graft, struct ddl_error *err);
 
@@ -128,8 +128,9 @@ struct ddl_graft_callbacks {
  * the loss, fine-tunes for run.steps steps, and measures the loss again. With DDL_GRAFT_TRAIN_ALL the source
  * is fine-tuned too, as the control; with DDL_GRAFT_TRAIN_NEW it has nothing to train. A layer's result is
  * kept in `out`, so that a sweep that was interrupted continues with the next layer; DDL_E_USAGE if `out` has
- * a sweep of other settings. A run that diverges is noted, and the sweep continues. *table has the finished
- * rows, also after an error; free table->rows. callbacks may be NULL. */
+ * a sweep of other settings, or if a layer cannot be grafted alone. A run that diverges is noted, and the
+ * sweep continues. *table has the finished rows, also after an error; free table->rows. callbacks may be
+ * NULL. */
 DDL_API ddl_status ddl_graft_sweep(const struct ddl_graft_sweep *sweep,
                                    const struct ddl_graft_callbacks *callbacks, struct ddl_graft_table *table,
                                    struct ddl_error *err);

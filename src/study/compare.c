@@ -428,7 +428,7 @@ static void set_reach(const struct comparing *c, struct ddl_comparison *out)
     const struct ddl_compare_group *baseline = &out->groups[out->baseline];
     struct ddl_run_point total = { .val_loss = NAN };
     for (size_t i = 0; i < baseline->n_points; i++) {
-        if (baseline->curve[i].step == baseline->val_step)
+        if (baseline->val_step > 0 && baseline->curve[i].step == baseline->val_step)
             total = baseline->curve[i];
     }
     out->target = total.val_loss; /* not val_loss.mean, which may be rounded differently */

@@ -335,6 +335,14 @@ static ddl_status test_all(struct testing *t, struct ddl_contrast *out, const ch
     return DDL_OK;
 }
 
+/* The model that the run has saved or, without one, that of its recipe; NULL if neither has a name. */
+static const char *model_of(const struct ddl_run_log *log)
+{
+    if (log->has_config)
+        return ddl_config_preset_name(&log->config);
+    return log->recipe ? ddl_config_preset_name(&log->recipe->config) : NULL;
+}
+
 ddl_status ddl_contrasts_test(struct ddl_contrast *out, const struct ddl_comparison *comparison,
                               const struct ddl_run_log *logs, const char *const *group_names,
                               const char *const *texts, size_t n, const struct ddl_contrast_options *options,
@@ -351,7 +359,7 @@ ddl_status ddl_contrasts_test(struct ddl_contrast *out, const struct ddl_compari
     for (size_t g = 0; allocated && g < n_groups; g++) {
         const struct ddl_run_log *log = &logs[comparison->groups[g].runs[0]];
         t.groups.names[g] = group_names[g];
-        t.groups.models[g] = log->has_config ? ddl_config_preset_name(&log->config) : NULL;
+        t.groups.models[g] = model_of(log);
     }
     ddl_status status = allocated ? test_all(&t, out, texts, n, options, err)
                                   : ddl_error_set(err, DDL_E_MEMORY, "out of memory for the contrasts");

@@ -381,6 +381,27 @@ static uint64_t scored_tokens(const ddl_shards *shards, const struct ddl_train_c
     return t->val_tokens && windows < most / seq + 1 && windows * seq < most ? windows * seq : most;
 }
 
+/* Each row grafts one layer alone, which may be wrong where a graft of all of them together is not. */
+static ddl_status check_rows(const struct sweep *w, struct ddl_error *err)
+{
+    struct ddl_graft graft = w->s->graft;
+    ddl_status status = DDL_OK;
+    memset(graft.layer, 0, sizeof graft.layer);
+    for (size_t l = 0; l < w->config.n_layers && !status; l++) {
+        struct ddl_config config;
+        char what[64];
+        if (!w->s->graft.layer[l])
+            continue;
+        graft.layer[l] = true;
+        status = ddl_graft_config(&config, &w->config, &graft, err);
+        graft.layer[l] = false;
+        snprintf(what, sizeof what, "graft of layer %zu alone", l);
+        if (status)
+            (void)ddl_error_prefix(err, status, what);
+    }
+    return status;
+}
+
 /* Everything that can be wrong, before anything is computed. */
 static ddl_status check(struct sweep *w, struct ddl_error *err)
 {
@@ -400,6 +421,8 @@ static ddl_status check(struct sweep *w, struct ddl_error *err)
             ddl_error_set(err, DDL_E_USAGE, "%s: expected %s, as in the source: a sweep changes rules only",
                           option->name, was);
     }
+    if (!status)
+        status = check_rows(w, err);
     if (!status && s->train == DDL_GRAFT_TRAIN_NEW && s->graft.rule == DDL_RESIDUAL_ADD)
         status = ddl_error_set(err, DDL_E_USAGE, "train: expected all: the rule add has no parameters");
     if (!status && !*s->run.train_data)

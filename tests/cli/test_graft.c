@@ -131,6 +131,9 @@ static void refusals(void **state)
         { add, "--layers 0 --keep-models", "--keep-models: expected with --sweep", 2 },
         { add, "--sweep --json --csv", "expected one of --json, --csv and --markdown, found several", 2 },
         { add, "--sweep", "graft: missing argument: expected --train-data PATH", 2 },
+        { add, "--sweep --rule hyper --train-data x",
+          "graft of layer 0 alone: layers: expected all 3 layers, which share the state of the rule hyper",
+          2 },
         { wide, "--layers 0 --rule add", "ddl_value_channels: expected 1, found 4", 2 },
         { add, large, "token ", 1 },
     };

@@ -182,6 +182,19 @@ static void cost_to_reach(void **state)
     discard(&f);
 }
 
+/* A validation before the first step is none: a run that has just started leaves no loss to reach. */
+static void no_cost_to_reach_an_initial_loss(void **state)
+{
+    (void)state;
+    struct fixture f;
+    const struct sketch runs[] = { study[0], { "b0", 0, "0.003", "", { 6 }, 0 } };
+    compare(&f, runs, 2, 0, false, DDL_OK);
+    assert_int_equal(f.result.groups[0].val_step, 0);
+    assert_true(isnan(f.result.target));
+    assert_true(isnan(f.result.groups[0].reach.tokens) && isnan(f.result.reach[0].tokens));
+    discard(&f);
+}
+
 static void single_runs_have_no_tests(void **state)
 {
     (void)state;
@@ -291,6 +304,12 @@ static void program_tests_groups(void **state)
     printed("group b0: b0, b1, b2\n");
     printed("to reach the validation loss 3.2000 of a0");
     printed("b0                             1462     0.731");
+    /* A difference that rounds to zero has no sign. */
+    write_run(&(struct sketch){ "c0", 0, "0.002", "", { 5, 4, 3.09999 }, 20 });
+    program("a0 a1 c0", 0);
+    printed("c0                   val       1    3.1000        -         -         -     0.0000");
+    program("a0 a1 c0 --markdown", 0);
+    printed("| c0 | val | 1 | 3.1000 | - | - | - | 0.0000 | - | - |\n");
     program(ALL " --baseline b1 --json", 0);
     json_t *root = json_loads(out, JSON_REJECT_DUPLICATES, NULL);
     assert_non_null(root);
@@ -374,6 +393,40 @@ static void program_writes_svg(void **state)
     printed("nowhere/loss.svg: cannot create: No such file or directory");
     program("a0 --val --max-loss 1 --svg loss.svg", 1);
     printed("ddl: loss.svg: nothing to draw: expected a validation loss of at most 1, found none");
+}
+
+/* The figure of validation losses up to 4, which has one point. Limits of the file's size and of processor
+ * time end the program where the figure does not end. */
+static void draws_one_point(const char *arguments)
+{
+    char command[8192];
+    snprintf(
+        command, sizeof command,
+        "cd '%s' && ulimit -f 100 && ulimit -t 20 && '%s' compare %s --val --max-loss 4 --svg loss.svg 2>&1",
+        scratch_path(""), ddl_program(), arguments);
+    if (run_command(command, out, sizeof out) != 0)
+        fail_msg("%s: %s", command, out);
+    char *svg = read_file(scratch_path("loss.svg"), NULL);
+    assert_non_null(strstr(svg, "cx=\"344.0\" cy=\"196.0\" r=\"2.5\"/>"));
+    free(svg);
+}
+
+/* The axes of points that are equal, or equal but for rounding, have a range around them. */
+static void program_draws_equal_points(void **state)
+{
+    (void)state;
+    char name[16];
+    struct sketch run = { name, 0, "0.001", "", { 5, 4.5, 3 }, 20 };
+    for (; run.seed < 7; run.seed++) {
+        snprintf(name, sizeof name, "s%d", run.seed);
+        write_run(&run);
+    }
+    write_run(&(struct sketch){ "t0", 0, "0.003", "", { 5, 4.5, 3 }, 20 });
+    draws_one_point("s0 s1 s2 s3 s4 s5 s6 t0"); /* the mean of seven times 2000 is 2000.0000000000002 */
+    write_text(scratch_path("t0"), "metrics.jsonl",
+               "{\"step\":20,\"loss\":4,\"val_loss\":3,\"tokens\":10,\"flops\":1e18,\"seconds\":1,"
+               "\"train_seconds\":1,\"tokens_per_s\":10,\"peak_memory\":1}\n");
+    draws_one_point("t0 --x flops"); /* the next numbers in double precision are 128 away */
 }
 
 /* Rows of 28 pixels from 16; 400 pixels per nat from 2.4 nats at 24 pixels + 7 per character of the longest
@@ -461,12 +514,20 @@ static void statistics_of_scores(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(groups_and_tests),          cmocka_unit_test(cost_to_reach),
-        cmocka_unit_test(single_runs_have_no_tests), cmocka_unit_test(common_step),
-        cmocka_unit_test(other_data_is_refused),     cmocka_unit_test(repeated_seed_counts_once),
-        cmocka_unit_test(program_tests_groups),      cmocka_unit_test(program_prints_csv_and_markdown),
-        cmocka_unit_test(program_writes_svg),        cmocka_unit_test(program_draws_final_losses),
-        cmocka_unit_test(program_names_groups),      cmocka_unit_test(statistics_of_scores),
+        cmocka_unit_test(groups_and_tests),
+        cmocka_unit_test(cost_to_reach),
+        cmocka_unit_test(no_cost_to_reach_an_initial_loss),
+        cmocka_unit_test(program_draws_equal_points),
+        cmocka_unit_test(single_runs_have_no_tests),
+        cmocka_unit_test(common_step),
+        cmocka_unit_test(other_data_is_refused),
+        cmocka_unit_test(repeated_seed_counts_once),
+        cmocka_unit_test(program_tests_groups),
+        cmocka_unit_test(program_prints_csv_and_markdown),
+        cmocka_unit_test(program_writes_svg),
+        cmocka_unit_test(program_draws_final_losses),
+        cmocka_unit_test(program_names_groups),
+        cmocka_unit_test(statistics_of_scores),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -257,9 +257,9 @@ static void write_run(size_t group, size_t seed)
     const char *folder = scratch_path(name);
     assert_ok(ddl_file_make_dir(folder, &err), err);
     snprintf(recipe, sizeof recipe,
-             "model: baseline\nsize: micro\ntrain_data: shards\nval_data: shards\nvocab_size: 300\nseq: 16\n"
+             "model: %s\nsize: micro\ntrain_data: shards\nval_data: shards\nvocab_size: 300\nseq: 16\n"
              "steps: 20\nseed: %zu\nlr: 0.00%zu\n",
-             seed, group + 1);
+             group == 2 ? "ddl-1" : "baseline", seed, group + 1);
     snprintf(metrics, sizeof metrics,
              "{\"step\":20,\"loss\":5,\"val_loss\":%.17g,\"tokens\":10,\"flops\":10,\"seconds\":1,"
              "\"train_seconds\":1,\"tokens_per_s\":10,\"peak_memory\":1}\n",
@@ -313,6 +313,11 @@ static void program_tests_contrasts(void **state)
         "m=c - m=a,val,1,1,true,3,0.03333333333,0.01201850425,2,-0.01837811679,0.08504478346,0.1091291936,");
     program("--contrast 'm=c - m=a' --detect 1e6", 0); /* an effect of 5e7 */
     printed("seeds needed: for a difference of 1e+06 with power 0.8\n");
+    /* Models, of which the runs have saved none. */
+    program("--contrast 'ddl-1 - m=a'", 0);
+    printed("ddl-1 - m=a                      val       3     0.0333   -0.0184    0.0850   0.1091");
+    program("--contrast 'ddl-1 - baseline' --json", 0);
+    printed("\"groups_left\":1,\"groups_right\":2,");
     program("--contrast 'm=* - x'", 2);
     printed("no such group");
     program("--margin 0.1", 2);

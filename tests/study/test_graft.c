@@ -435,7 +435,10 @@ static void refusals(void **state)
     g.keys.channels = 2;
     refuse(add, &g, "ddl_value_channels: expected 1");
     g = graft_of(add, DDL_RESIDUAL_HYPER, 0, 1);
-    refuse(add, &g, "ddl_residual_by_layer: expected rules whose state is one vector, found hyper");
+    refuse(add, &g, "layers: expected all 3 layers, which share the state of the rule hyper, found 2");
+    snprintf(there, sizeof there, "%s", scratch_path("attnres"));
+    g = graft_of(there, DDL_RESIDUAL_ADD, 1, 1);
+    refuse(there, &g, "layers: expected all 3 layers, which share the state of the rule attnres, found 1");
     g = graft_of(add, DDL_RESIDUAL_HIGHWAY, 0, 0);
     g.keys.map = DDL_MAP_V;
     refuse(add, &g, "ddl_map: expected a key of the rule highway");
@@ -707,6 +710,17 @@ static void refused_sweeps(void **state)
     REFUSED(s.graft.layer[7] = true, DDL_E_USAGE, "layers: expected layers 0 to 2, found 7");
     REFUSED((s.graft.rule = DDL_RESIDUAL_ADD), DDL_E_USAGE, "layer 0 has the rule add already");
     REFUSED(strcpy(s.run.train_data, "/nowhere"), DDL_E_IO, "/nowhere");
+    REFUSED((s.graft.rule = DDL_RESIDUAL_MHC), DDL_E_USAGE,
+            "graft of layer 0 alone: layers: expected all 3 layers, which share the state of the rule mhc, "
+            "found 1");
+    /* A key that layer 0 keeps while another layer is grafted. */
+    struct ddl_graft one = graft_of(from, DDL_RESIDUAL_DELTA, 0, 0);
+    graft_ok(from, "mixed", &one);
+    snprintf(from, sizeof from, "%s", scratch_path("mixed"));
+    REFUSED((s.graft = graft_of(from, DDL_RESIDUAL_GATED, 0, 2), s.graft.keys.beta_max = 1.5F), DDL_E_USAGE,
+            "graft of layer 1 alone: ddl_beta_max: expected 2, because layer 0 keeps the rule delta, found "
+            "1.5");
+    snprintf(from, sizeof from, "%s", scratch_path("baseline"));
     assert_false(ddl_file_exists(out));
     REFUSED(snprintf(s.run.train_data, sizeof s.run.train_data, "%s", scratch_path("large.bin")),
             DDL_E_FORMAT, "train_data: token ");

@@ -200,6 +200,14 @@ static void write_record(const struct ddl_sweep *sweep)
     assert_int_equal(fclose(file), 0);
 }
 
+static void is_not_tested(const char *note)
+{
+    program("compare runs", 0);
+    printed(note);
+    if (strstr(out, "question:"))
+        fail_msg("expected no test of the protocol, found:\n%s", out);
+}
+
 /* With the states that matter here. */
 static void are_printed(void **state)
 {
@@ -222,10 +230,7 @@ static void are_printed(void **state)
         "secondary contrast: scale - baseline\nmargin of equivalence: 0.03\nlevel: 0.05\nstopping rule: four "
         "seeds, no look before\n");
     /* No look before all runs have ended. */
-    program("compare runs 2>&1", 0);
-    printed("0 of 9 runs have ended: the contrasts of the protocol are tested when all have");
-    if (strstr(out, "question:"))
-        fail_msg("a protocol is tested before its runs have ended:\n%s", out);
+    is_not_tested("0 of 9 runs have ended: the contrasts of the protocol are tested when all have");
     for (size_t r = 0; r < sweep.n_runs; r++)
         sweep.runs[r].state = r ? DDL_SWEEP_FINISHED : DDL_SWEEP_FAILED;
     write_record(&sweep);
@@ -259,22 +264,27 @@ static void are_printed(void **state)
     program("compare runs --contrast 'ddl-1 - scale' --margin 0.1 --level 0.01", 0);
     printed("99 % low");
     printed("98 % low");
-    /* A secondary contrast without its runs leaves the primary one. */
+    /* A secondary contrast of which a group is not found leaves the primary one: each run without a readable
+     * recipe is a group of its own. */
     for (int seed = 0; seed < 3; seed++) {
         char name[64];
-        snprintf(name, sizeof name, "runs/scale_seed=%d", seed);
-        remove_scratch(name);
+        snprintf(name, sizeof name, "runs/scale_seed=%d/recipe.yaml", seed);
+        write_text(name, "unknown: 1\n");
     }
     program("compare runs", 0);
     printed("ddl-1 - baseline                 val       3     0.0333   -0.0184    0.0850   0.1091   0.1091");
     printed("note: the secondary contrasts of the protocol are not tested");
     /* A run that failed earlier than at its last step does not move the comparison. */
     write_run_at("baseline", 0, 3, 3.0);
-    program("compare runs", 0);
-    printed("note: baseline_seed=0: the run ends early: expected step 4, found step 3: the contrasts of the "
-            "protocol are tested when all runs are complete");
-    if (strstr(out, "question:"))
-        fail_msg("a protocol is tested with a run that ends early:\n%s", out);
+    is_not_tested("note: baseline_seed=0: the run ends early: expected step 4, found step 3: the contrasts "
+                  "of the protocol are tested when all runs are complete");
+    write_run("baseline", 0, 3.0);
+    /* Neither one that failed before it logged a step nor one that is missing is left out. */
+    write_text("runs/ddl-1_seed=2/metrics.jsonl", "");
+    is_not_tested("note: 8 of 9 runs have logged a step: the contrasts of the protocol are tested when all "
+                  "runs are complete; 'ddl sweep --retry' trains the others");
+    remove_scratch("runs/ddl-1_seed=2");
+    is_not_tested("note: 8 of 9 runs have logged a step");
 }
 
 /* A protocol is written before its runs start. */

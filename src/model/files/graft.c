@@ -100,6 +100,21 @@ static ddl_status check_keys(const struct ddl_config *source, const struct ddl_g
     return status;
 }
 
+/* Layers with different rules cannot have one whose state all layers share. */
+static ddl_status check_state(const struct ddl_config *config, const struct ddl_graft *graft,
+                              struct ddl_error *err)
+{
+    for (size_t l = 0; l < config->n_layers && config->by_layer; l++) {
+        const int rule = config->residual_by_layer[l];
+        if (residual_rule_at(rule)->state)
+            return ddl_error_set(
+                err, DDL_E_USAGE,
+                "layers: expected all %zu layers, which share the state of the rule %s, found %zu",
+                config->n_layers, residual_rule_names[rule], count_layers(graft));
+    }
+    return DDL_OK;
+}
+
 ddl_status ddl_graft_config(struct ddl_config *out, const struct ddl_config *source,
                             const struct ddl_graft *graft, struct ddl_error *err)
 {
@@ -127,7 +142,8 @@ ddl_status ddl_graft_config(struct ddl_config *out, const struct ddl_config *sou
     if (same)
         memset(config.residual_by_layer, 0, sizeof config.residual_by_layer);
     *out = ddl_config_without_idle(&config);
-    return ddl_config_check(out, err);
+    status = check_state(&config, graft, err);
+    return status ? status : ddl_config_check(out, err);
 }
 
 /* ---- the tensors ---- */
