@@ -3,7 +3,8 @@
 "use strict";
 
 const result = data.result;
-const steps = result.steps;
+/* A step of which no target was counted has no loss; that of step 0 is the loss of step 1. */
+const steps = result.steps.map((row) => (row.loss === 0 && (row.skipped || row.step === 0) ? { ...row, loss: null } : row));
 const telemetry = result.telemetry;
 /* The processes that trained the run; earlier versions do not record them. */
 const starts = steps.filter((row) => row.start).map((row) => row.start);
@@ -223,7 +224,7 @@ function samples() {
 function events() {
   const rows = [
     ...starts.map((one) => ({ step: one.step, what: one.step ? "resumed" : "started", more: `${one.time}, ${one.processor}, ${one.backend}` })),
-    ...steps.filter((row) => row.skipped).map((row) => ({ step: row.step, what: "update skipped", more: `gradient norm ${precise(row.grad_norm)}: a spike` })),
+    ...steps.filter((row) => row.skipped).map((row) => ({ step: row.step, what: "update skipped", more: row.loss === null ? "no target is counted" : `gradient norm ${precise(row.grad_norm)}: a spike` })),
     ...result.dumps.map((dump) => ({ step: dump.step, what: "non-finite value", more: `${dump.what}, micro-batch ${dump.micro_batch}${dump.first ? `, first in layer ${dump.first.layer} ${dump.first.part}, tensor ${dump.first.tensor}` : ""}` })),
   ].sort((a, b) => a.step - b.step);
   const ends = { running: "The run is in progress.", finished: "The run has finished.", stopped: "The run was stopped before its last step; ddl train --resume continues it." };

@@ -156,9 +156,9 @@ struct ddl_inspect_depth {
 typedef struct ddl_inspection ddl_inspection;
 
 /* Creates an inspection in *out. `config` is copied. `total`: how many tokens will follow, for
- * spectrum_tokens; 0: every token. Memory: about a megabyte per sublayer, and per pass (with S sublayers)
- * spectrum tokens * S * d floats and a few copies of the state. DDL_E_USAGE for a seq above the model's
- * context. */
+ * spectrum_tokens (0: singular values of every token) and states_every (at least 1 then, and no more tokens
+ * may follow). Memory: about a megabyte per sublayer, and per pass (with S sublayers) spectrum tokens * S * d
+ * floats and a few copies of the state. DDL_E_USAGE for a seq above the model's context. */
 DDL_API ddl_status ddl_inspect_create(ddl_inspection **out, ddl_model *model,
                                       const struct ddl_inspect_config *config, uint64_t total,
                                       struct ddl_error *err);

@@ -377,6 +377,8 @@ static void add_point(const struct comparing *c, struct ddl_compare_group *group
         band.val_low = fmin(band.val_low, point.val_loss);
         band.val_high = fmax(band.val_high, point.val_loss);
     }
+    if (isnan(mean.loss))
+        band.loss_low = band.loss_high = NAN;
     if (isnan(mean.val_loss))
         band.val_low = band.val_high = NAN;
     group->curve[group->n_points] = mean;

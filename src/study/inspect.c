@@ -93,7 +93,7 @@ ddl_status ddl_inspect_create(ddl_inspection **out, ddl_model *model, const stru
     if (!in)
         return ddl_error_set(err, DDL_E_MEMORY, "inspect: out of memory");
     *in = (struct ddl_inspection){
-        .model = model, .k = k, .config = *config, .c = ddl_config_state_channels(k)
+        .model = model, .k = k, .config = *config, .c = ddl_config_state_channels(k), .total = total
     };
     count_steps(in);
     ddl_status status = DDL_OK;
@@ -169,6 +169,10 @@ ddl_status ddl_inspect_batch(ddl_inspection *in, const struct ddl_batch *batch, 
 {
     struct ddl_loss loss;
     struct ddl_probe probe = { .step = inspection_observe, .user = in };
+    if (in->config.states_every && batch->B * batch->T > in->total - in->rows)
+        return ddl_error_set(err, DDL_E_USAGE,
+                             "inspect: expected at most %llu tokens, as announced, found more",
+                             (unsigned long long)in->total);
     in->batch = batch;
     in->at = 0;
     in->last = NULL;

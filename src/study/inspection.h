@@ -46,6 +46,7 @@ struct ddl_inspection {
     struct ddl_loss loss;
     int32_t *first_tokens;         /* (DDL_INSPECT_EXACT) of the first rows */
     uint64_t rows;                 /* of the passes before the present one */
+    uint64_t total;                /* that will follow; 0: unknown         */
     double log_det;                /* sum over rows and delta steps */
     double *sigma_max, *sigma_min; /* (n_delta) sums over the sampled tokens */
     uint64_t n_spectrum;

@@ -85,6 +85,9 @@ static ddl_status read_point(struct ddl_run_log *log, const char *line, size_t s
         if (!json_is_number(value) && !(keys[i].optional && (!value || json_is_null(value))))
             status = ddl_error_set(err, DDL_E_FORMAT, "%s:%zu: no number '%s'", path, number, keys[i].name);
     }
+    /* No target was counted: step 1, whose loss is also that of step 0, or one that was skipped. */
+    if (out->loss == 0 && (out->step == 0 || json_is_true(json_object_get(object, "skipped"))))
+        out->loss = NAN;
     if (isnan(out->train_seconds)) /* earlier versions wrote the steps' time only, as seconds */
         out->train_seconds = out->seconds;
     if (!status)
@@ -231,11 +234,16 @@ double ddl_run_log_final_val(const struct ddl_run_log *log)
 
 double ddl_run_log_final_train(const struct ddl_run_log *log)
 {
-    size_t count = log->n / 10 ? log->n / 10 : log->n > 0;
+    size_t n = 0, before = 0;
     double sum = 0;
-    for (size_t i = log->n - count; i < log->n; i++)
-        sum += log->points[i].loss;
-    return count ? sum / (double)count : NAN;
+    for (size_t i = 0; i < log->n; i++)
+        n += isnan(log->points[i].loss) ? 0 : 1;
+    const size_t count = n < 10 ? 1 : n / 10; /* the last of them */
+    for (size_t i = 0; i < log->n; i++) {
+        if (!isnan(log->points[i].loss) && before++ + count >= n)
+            sum += log->points[i].loss;
+    }
+    return n ? sum / (double)count : NAN;
 }
 
 static int by_value(const void *a, const void *b)

@@ -50,6 +50,11 @@ ddl_status saved_states_create(struct ddl_inspection *in, uint64_t total, struct
     size_t width, numbers, bytes;
     if (!in->config.states_every)
         return DDL_OK;
+    if (total == 0)
+        return ddl_error_set(
+            err, DDL_E_USAGE,
+            "inspect: states_every is %llu: expected the number of tokens that follow, found 0",
+            (unsigned long long)in->config.states_every);
     saved->tokens_most = (size_t)((total - 1) / in->config.states_every + 1);
     saved->slot = ddl_mem_zalloc(n_sublayers * sizeof *saved->slot);
     if (!saved->slot)

@@ -271,6 +271,9 @@ static void quiet_commands(void **state)
                          0);
         assert_int_equal(strstr(printed, warning) != NULL, cases[i].warns);
     }
+    /* The run's recipe has the number that was computed. */
+    assert_int_equal(ddl("train %s/recipe.yaml --steps 5 --resume", scratch_path("w")), 0);
+    assert_null(strstr(printed, "there is no validation data"));
 }
 
 /* A dry run prints the header, the plan and the time, and writes nothing; an input that is in error is

@@ -412,6 +412,16 @@ static void errors(void **state)
     assert_int_equal(ddl_inspect_create(&in, f.model, &config, 0, &err), DDL_E_USAGE);
     assert_non_null(strstr(err.text, "(the model's context)"));
     config.seq = 3;
+    config.states_every = 1;
+    assert_int_equal(ddl_inspect_create(&in, f.model, &config, 0, &err), DDL_E_USAGE);
+    assert_non_null(strstr(err.text, "expected the number of tokens that follow, found 0"));
+    assert_ok(ddl_inspect_create(&in, f.model, &config, 5, &err), err);
+    const struct ddl_batch two = { 1, 3, f.tokens, f.targets };
+    assert_ok(ddl_inspect_batch(in, &two, &err), err);
+    assert_int_equal(ddl_inspect_batch(in, &two, &err), DDL_E_USAGE);
+    assert_non_null(strstr(err.text, "expected at most 5 tokens, as announced, found more"));
+    ddl_inspect_free(in);
+    config.states_every = 0;
     assert_ok(ddl_inspect_create(&in, f.model, &config, 0, &err), err);
     assert_int_equal(ddl_inspect_finish(in, &err), DDL_E_USAGE);
     ddl_inspect_free(in);

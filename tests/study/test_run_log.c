@@ -41,6 +41,25 @@ static void reads_points(void **state)
     ddl_run_log_free(&log);
 }
 
+/* Steps of which no target is counted have no loss. */
+static void masked_steps_have_no_loss(void **state)
+{
+    (void)state;
+    static const char masked[] = "{\"step\": 0, \"loss\": 0, \"tokens\": 0, \"val_loss\": 6}\n"
+                                 "{\"step\": 1, \"loss\": 0, \"tokens\": 100, \"skipped\": true}\n"
+                                 "{\"step\": 2, \"loss\": 5, \"tokens\": 200}\n"
+                                 "{\"step\": 3, \"loss\": 7, \"tokens\": 300, \"skipped\": true}\n"
+                                 "{\"step\": 4, \"loss\": 0, \"tokens\": 400, \"skipped\": true}\n";
+    struct ddl_run_log log;
+    struct ddl_error err;
+    assert_ok(ddl_run_log_read(&log, run_with("masked", masked), &err), err);
+    assert_int_equal(log.n, 5);
+    for (size_t i = 0; i < 5; i++)
+        assert_int_equal(isnan(log.points[i].loss), i != 2 && i != 3);
+    assert_true(ddl_run_log_final_train(&log) == 7); /* a spike has one */
+    ddl_run_log_free(&log);
+}
+
 static void leaves_out_a_line_being_written(void **state)
 {
     (void)state;
@@ -107,6 +126,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_points),
+        cmocka_unit_test(masked_steps_have_no_loss),
         cmocka_unit_test(leaves_out_a_line_being_written),
         cmocka_unit_test(names_what_is_wrong),
         cmocka_unit_test(program_draws_and_tabulates),

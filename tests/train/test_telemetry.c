@@ -276,6 +276,8 @@ static void has_the_figures_of_inspect(void **state)
                 close_enough(sqrt(f_squares), f, 1e-9 * f, "f_rms");
             else /* added in place */
                 assert_true(residual_rule_of(&k, found->layer)->adds_in_place && found->f_rms > 0);
+            if (k.residual == DDL_RESIDUAL_ATTNRES && at % k.attnres_block == 0) /* X' is f */
+                close_enough(found->f_rms, found->x_rms, 1e-9 * found->x_rms, "f_rms of a part");
         }
         ddl_telemetry_free(&t);
         ddl_inspect_free(in);

@@ -86,6 +86,7 @@ static void names_the_micro_batch(void **state)
         t.lr = 0;
         t.telemetry_every = 0;
         put_token(t.train_data, (6 * 3 + 2) * 16 + 1, 30, RARE); /* step 4, micro-batch 2 of its 3 */
+        put_token(t.train_data, (6 * 4 + 2) * 16 + 1, 30, RARE); /* and the batch after it */
         assert_int_equal(ddl_train_run(&t, NULL, NULL, &err), DDL_E_NUMERIC);
         assert_says(&err,
                     "step 4: the loss of micro-batch 2 of 3 is not finite: first in embed: X, sequence ");
@@ -99,7 +100,9 @@ static void names_the_micro_batch(void **state)
         t.resume = true;
         assert_int_equal(ddl_train_run(&t, NULL, NULL, &again), DDL_E_NUMERIC);
         assert_string_equal(err.text, again.text);
-        t.skip = 1;
+        t.skip = 1; /* each time one batch */
+        assert_int_equal(ddl_train_run(&t, NULL, NULL, &again), DDL_E_NUMERIC);
+        assert_says(&again, "step 4: the loss of micro-batch 2 of 3 is not finite");
         assert_ok(ddl_train_run(&t, NULL, NULL, &err), err);
         char *lines = read_file(scratch_path("second/metrics.jsonl"), NULL), *at = lines;
         for (int step = 0; step <= 20; step++) {

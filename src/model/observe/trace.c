@@ -111,7 +111,10 @@ void trace_collect(const struct sublayer *s, struct ddl_sublayer_trace *out)
     const struct trace_tensor *of;
     size_t owner = 0;
     out->steps = ddl_config_residual_steps(k, s->layer);
-    out->f = out->direction = rule->adds_in_place ? NULL : s->acts->f;
+    out->f = rule->adds_in_place ? NULL : s->acts->f;
+    if (rule->written && s->stream) /* not after the pass */
+        out->f = rule->written(s);
+    out->direction = out->f;
     for (out->n = 0; out->n < DDL_MOST_TRACED && (of = trace_tensor_at(k, s->layer, out->n)); out->n++) {
         owner = of->data ? out->n : owner;
         out->tensor[out->n] = (struct ddl_traced){ .of = of,

@@ -279,16 +279,25 @@ static const float *read_fwd(const struct sublayer *s, struct history *history)
     return s->acts->x_in;
 }
 
+static bool begins_part(const struct sublayer *s)
+{
+    return number_of(s) % s->p->config->attnres_block == 0;
+}
+
 static bool place(const struct sublayer *s)
 {
     const struct pass *p = s->p;
-    size_t at = number_of(s);
     struct stream *stream = s->stream;
-    bool adds = at % p->config->attnres_block != 0;
-    stream->X_next = part_of(p, at + 1);
+    bool adds = !begins_part(s);
+    stream->X_next = part_of(p, number_of(s) + 1);
     if (adds && stream->X_next != stream->X)
         pass_copy(p, p->N * p->config->d_model, stream->X, stream->X_next);
     return adds;
+}
+
+static const float *written(const struct sublayer *s)
+{
+    return begins_part(s) ? s->stream->X : NULL;
 }
 
 static struct operand write_bwd(const struct sublayer *s)
@@ -382,6 +391,7 @@ const struct residual_rule residual_attnres = {
     .read_fwd = read_fwd,
     .read_bwd = read_bwd,
     .place = place,
+    .written = written,
     .write_bwd = write_bwd,
     .ops_fwd = DDL_OP_LIST(DDL_OP_streams_fold_fwd, DDL_OP_depth_fwd),
     .ops_bwd = DDL_OP_LIST(DDL_OP_streams_fold_bwd, DDL_OP_depth_bwd, DDL_OP_source_bwd),

@@ -99,6 +99,9 @@ struct residual_rule {
     /* With STREAM_PLACED and adds_in_place: moves stream->X_next to the memory of the next state. Returns
      * whether F's output is added to what it holds, or written. */
     bool (*place)(const struct sublayer *s);
+    /* With adds_in_place, after the sublayer: f (N, d), if it was written and not added; else NULL. NULL: it
+     * is always added. */
+    const float *(*written)(const struct sublayer *s);
     /* After the norm, before F: what depends on x_in and ctx (N, d) alone, to acts->rule. */
     void (*context_fwd)(const struct sublayer *s, const float *x_in, const float *ctx);
     /* stream->X, x_in, ctx (N, d) and acts->f (N, steps, d) -> stream->X_next. With STREAM_KEPT x_in and ctx

@@ -204,7 +204,7 @@ static void write_sublayer(const struct ddl_telemetry *t, size_t s, struct ddl_j
 void ddl_telemetry_write_json(const struct ddl_telemetry *t, struct ddl_json *json)
 {
     size_t n_layers = ddl_model_config(t->model)->n_layers;
-    ddl_json_count(json, "rows", t->rows);
+    ddl_json_count(json, "rows", t->copies.n);
     ddl_json_open(json, "sublayers", '[');
     for (size_t s = 0; s < t->n_sublayers; s++)
         write_sublayer(t, s, json);

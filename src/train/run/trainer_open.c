@@ -89,7 +89,9 @@ static void note_no_validation(const struct run *run)
 {
     const struct ddl_train_config *t = &run->config;
     struct ddl_error message;
-    if (!run->train || run->val || t->val_every == 0 || t->val_every == DDL_OPTION_AUTO)
+    if (!run->train || run->val || t->val_every == 0 || t->val_every == DDL_OPTION_AUTO ||
+        ddl_train_is_computed(ddl_option_find(ddl_train_options(), "val_every"), t) ||
+        strcmp(t->val_data, "none") == 0)
         return;
     ddl_error_set(&message, DDL_OK,
                   "warning: val_every is %llu, but there is no validation data: expected val_data",
@@ -272,7 +274,8 @@ static ddl_status look_for_earlier(struct run *run, struct ddl_error *err)
                              "skip: %llu steps exceed the limit of the position in the data",
                              (unsigned long long)t->skip);
     run->state.position += skipped;
-    run->saved_step = run->state.pending.validation ? 0 : run->state.step; /* 0: to be written once more */
+    /* 0: to be written once more, with what has changed */
+    run->saved_step = run->state.pending.validation || skipped ? 0 : run->state.step;
     return status;
 }
 

@@ -29,7 +29,7 @@ static ddl_status prune(struct run *run, const struct ddl_checkpoint_keep *keep,
     bool best;
     ddl_status status = ddl_checkpoint_prune(run->config.out, run->state.step, keep, &best, &kept, err);
     ddl_error_set(&message, DDL_OK, "%.600s written%s", path ? path : "",
-                  best ? "; its validation loss is the lowest so far" : "");
+                  best && keep->best ? "; its validation loss is the lowest so far" : "");
     if (path)
         trainer_note(run, message.text);
     if (kept.status) { /* the run's own state is safe: it goes on */
