@@ -93,7 +93,7 @@ static const struct ddl_option rows[] = {
 
 /* One sequence is printed as it is generated; several are kept, so that they do not mix. */
 struct output {
-    bool stream, failed;
+    bool stream, failed, begun;  /* begun: something was printed */
     const struct buffer *prompt; /* to print before a text; NULL once it is printed, or without --echo */
     struct buffer *texts;
 };
@@ -116,6 +116,7 @@ static int on_text(void *user, size_t sequence, const char *text, size_t size)
     }
     echo(out->prompt);
     out->prompt = NULL;
+    out->begun = true;
     print_generated(stdout, text, size);
     return fflush(stdout) != 0 || interrupted(); /* the reader has closed the pipe, or Ctrl-C */
 }
@@ -178,7 +179,7 @@ static int generate(const struct folder *f, const struct flags *flags,
         print_texts(shown, out.texts, config->n);
     else if (!status)
         echo(out.prompt);
-    if (out.stream)
+    if (out.stream && (out.begun || !status))
         printf("\n");
     for (size_t s = 0; !status && s < config->n; s++) {
         if (results[s].finish == DDL_FINISH_CONTEXT)

@@ -15,18 +15,20 @@ void print_warning(void *user, const char *message)
     fprintf(stderr, "ddl: warning: %s\n", printable(message));
 }
 
-/* DDL_E_IO if the folder has neither config.json nor ckpt.pt, which holds its own configuration: a word among
- * the arguments may be no folder at all. */
+/* DDL_E_IO if the folder has neither config.json nor a file of torch.save, which may hold its configuration:
+ * a word among the arguments may be no folder at all. */
 static ddl_status check_is_model(const char *dir, const struct ddl_run_model *model, struct ddl_error *err)
 {
-    char path[4096];
-    snprintf(path, sizeof path, "%s/config.json", model->path);
-    if (access(path, F_OK) == 0)
-        return DDL_OK;
-    int code = errno;
-    snprintf(path, sizeof path, "%s/ckpt.pt", model->path);
-    if (access(path, F_OK) == 0)
-        return DDL_OK;
+    static const char *const files[] = { "config.json", "ckpt.pt", "pytorch_model.bin",
+                                         "pytorch_model.bin.index.json" };
+    int code = 0; /* of config.json */
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char path[4096];
+        snprintf(path, sizeof path, "%s/%s", model->path, files[i]);
+        if (access(path, F_OK) == 0)
+            return DDL_OK;
+        code = i ? code : errno;
+    }
     return ddl_error_set(
         err, DDL_E_IO,
         "%.400s/config.json: cannot open: %s: %.300s is not a model folder: expected a run, a "

@@ -78,19 +78,29 @@ static void write_number(FILE *out, const char *what, double value, int digits, 
         fprintf(out, "| %s | %s |\n", what, text);
 }
 
-static void write_metrics(FILE *out, const struct ddl_run_log *log)
+/* Of a model after `step` steps. A step between two logged ones has no figures of its own. */
+static void write_metrics(FILE *out, const struct ddl_run_log *log, uint64_t step)
 {
     const struct ddl_run_point *last = &log->points[log->n - 1];
     double val = ddl_run_log_final_val(log);
-    fprintf(out, "\n## Training\n\n| | |\n|---|---|\n| steps | %" PRIu64 " |\n", last->step);
-    write_number(out, "tokens", last->tokens, 0, 'f');
-    write_number(out, "floating-point operations", last->flops, 3, 'g');
-    write_number(out, "training loss (nats a token)", last->loss, 4, 'f');
-    write_number(out, "validation loss (nats a token)", val, 4, 'f');
-    write_number(out, "validation perplexity", exp(val), 2, 'f');
+    uint64_t val_step = step;
+    char of_step[64] = "", what[160];
+    for (size_t i = 0; i < log->n; i++)
+        val_step = isnan(log->points[i].val_loss) ? val_step : log->points[i].step;
+    if (val_step != step)
+        snprintf(of_step, sizeof of_step, " after step %" PRIu64, val_step);
+    fprintf(out, "\n## Training\n\n| | |\n|---|---|\n| steps | %" PRIu64 " |\n", step);
+    if (last->step == step) {
+        write_number(out, "tokens", last->tokens, 0, 'f');
+        write_number(out, "floating-point operations", last->flops, 3, 'g');
+        write_number(out, "training loss (nats a token)", last->loss, 4, 'f');
+    }
+    snprintf(what, sizeof what, "validation loss%s (nats a token)", of_step);
+    write_number(out, what, val, 4, 'f');
+    snprintf(what, sizeof what, "validation perplexity%s", of_step);
+    write_number(out, what, exp(val), 2, 'f');
     for (size_t i = 0; i < log->n_scores; i++) {
         const struct ddl_run_score *score = &log->scores[i];
-        char what[160];
         snprintf(what, sizeof what, "%s (%s)", score->task, score->value_name);
         if (ddl_run_log_score(log, score->task) == score)
             write_number(out, what, score->value, 4, 'f');
@@ -134,7 +144,7 @@ static ddl_status write_run(FILE *out, const struct ddl_export_hf *hf, struct dd
         if (!status && hf->has_step)
             status = ddl_run_log_truncate(&log, hf->step, hf->run, err);
         if (!status)
-            write_metrics(out, &log);
+            write_metrics(out, &log, hf->has_step ? hf->step : log.points[log.n - 1].step);
         ddl_run_log_free(&log);
         if (status)
             return status;

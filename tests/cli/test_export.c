@@ -1,4 +1,5 @@
 /* ddl export and --ignore-extra, as a user meets them. */
+#define _DEFAULT_SOURCE /* symlink */
 #include "support/program.h"
 #include "support/runs.h"
 
@@ -7,6 +8,7 @@
 #include "tensor/safetensors.h"
 
 #include <jansson.h>
+#include <unistd.h>
 
 static void messages(void **state)
 {
@@ -286,6 +288,37 @@ static void hf_card_describes_the_run(void **state)
         assert_non_null(strstr(text, "\n# to\n"));
         free(text);
     }
+    /* A model between two logged steps has no figures of its own. */
+    t.log_every = 6;
+    t.overwrite = true;
+    assert_ok(ddl_train_run(&t, NULL, NULL, &err), err);
+    remove_scratch("to");
+    assert_int_equal(ddl("export %s --which 8 --hf --out %s", t.out, scratch_path("to")), 0);
+    assert_ok(ddl_file_read(file_in(scratch_path("to"), "README.md"), 1 << 20, &text, &size, &err), err);
+    assert_non_null(strstr(text, "| steps | 8 |"));
+    assert_null(strstr(text, "| tokens |"));
+    assert_null(strstr(text, "| training loss"));
+    free(text);
+}
+
+/* An empty folder by any name. */
+static void empty_folders_are_taken(void **state)
+{
+    (void)state;
+    struct ddl_error err;
+    char from[4096], link[4096];
+    snprintf(from, sizeof from, "%s", tiny_folder("from", "ddl-1"));
+    snprintf(link, sizeof link, "%s", scratch_path("link"));
+    for (size_t i = 0; i < 2; i++) {
+        remove_scratch("empty");
+        assert_ok(ddl_file_make_dir(scratch_path("empty"), &err), err);
+        unlink(link);
+        assert_int_equal(symlink("empty", link), 0);
+        assert_int_equal(
+            ddl(i ? "export %s --out %s" : "export %s --out %s/.", from, i ? link : scratch_path("empty")),
+            0);
+        assert_true(ddl_file_exists(file_in(scratch_path("empty"), "config.json")));
+    }
 }
 
 int main(void)
@@ -299,6 +332,7 @@ int main(void)
         cmocka_unit_test(hf_folder_of_rules_by_layer),
         cmocka_unit_test(hf_folder_has_the_tokenizer),
         cmocka_unit_test(hf_card_describes_the_run),
+        cmocka_unit_test(empty_folders_are_taken),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

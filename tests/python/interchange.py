@@ -316,6 +316,7 @@ def files_of_torch_load():
         check(shards)
         check(checkpoint)
         check(checkpoint, config=False)
+        check(lambda folder: (checkpoint(folder), (folder / "ckpt.pt").rename(folder / "pytorch_model.bin")), config=False)
 
         folder = check(lambda folder: torch.save(tensors, folder / "pytorch_model.bin"))
         out = fresh("converted")

@@ -191,6 +191,21 @@ static void interrupted(void **state)
     fails(t.out, "last", DDL_E_IO, "interrupted: expected a checkpoint or a final model, found no model");
 }
 
+/* Copies of checkpoints that have not ended: without a state, or without anything. */
+static void incomplete(void **state)
+{
+    (void)state;
+    struct ddl_train_config t = a_run("incomplete");
+    struct ddl_error err;
+    assert_int_equal(run_until(&t, 5, NULL, &err), DDL_E_INTERRUPTED);
+    remove_scratch("incomplete/checkpoint-5/state.json");
+    assert_ok(ddl_file_make_dir(file_in(t.out, "checkpoint-20"), &err), err);
+    finds(t.out, "last", "checkpoint-4", 4);
+    assert_int_equal(warnings, 2);
+    assert_non_null(strstr(last_warning, "checkpoint-5/state.json: "));
+    fails(t.out, "5", DDL_E_IO, "checkpoint-5/state.json: ");
+}
+
 static void corrupted(void **state)
 {
     (void)state;
@@ -271,10 +286,11 @@ static void starts_from_a_run(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(finished),     cmocka_unit_test(best_is_of_lowest_loss),
-        cmocka_unit_test(resumed),      cmocka_unit_test(resumed_from_before_the_end),
-        cmocka_unit_test(interrupted),  cmocka_unit_test(corrupted),
-        cmocka_unit_test(model_folder), cmocka_unit_test(starts_from_a_run),
+        cmocka_unit_test(finished),          cmocka_unit_test(best_is_of_lowest_loss),
+        cmocka_unit_test(resumed),           cmocka_unit_test(resumed_from_before_the_end),
+        cmocka_unit_test(interrupted),       cmocka_unit_test(incomplete),
+        cmocka_unit_test(corrupted),         cmocka_unit_test(model_folder),
+        cmocka_unit_test(starts_from_a_run),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

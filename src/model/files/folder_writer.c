@@ -3,6 +3,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/path.h"
 #include "model/files/config_metadata.h"
 #include "model/pass/pass.h"
 #include "model/files/sums.h"
@@ -198,8 +199,10 @@ static ddl_status write_whole(const struct job *job, const char *to, struct ddl_
     size_t length = strlen(to);
     while (length > 1 && to[length - 1] == '/')
         length--;
-    if (snprintf(target, sizeof target, "%.*s", (int)length, to) >= PATH_SIZE ||
-        !ddl_file_temporary_name(partial, 1000, target))
+    /* An empty folder by its own name: "." and symbolic links cannot be replaced. */
+    bool fits = ddl_file_exists(to) ? ddl_path_canonical(to, target, sizeof target)
+                                    : snprintf(target, sizeof target, "%.*s", (int)length, to) < PATH_SIZE;
+    if (!fits || !ddl_file_temporary_name(partial, 1000, target))
         return ddl_error_set(err, DDL_E_USAGE, "%.200s: the folder's path is too long", to);
     ddl_status status = ddl_file_make_parent(partial, err);
     if (!status)

@@ -16,6 +16,7 @@
 #include "train/config/run_model.h"
 
 #include <errno.h>
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -218,6 +219,16 @@ static ddl_status check(const struct saved *s, const struct ddl_run_model *model
     return s->verify ? ddl_checkpoint_check_model(model->path, err) : DDL_OK;
 }
 
+/* A run's checkpoint has a state.json, with the checksums of its files: without one it is incomplete, such as
+ * a copy that has not ended. */
+static ddl_status check_state(const char *path, struct ddl_error *err)
+{
+    json_t *state = NULL;
+    ddl_status status = ddl_checkpoint_read_state(path, &state, err);
+    json_decref(state);
+    return status;
+}
+
 /* A candidate: a checkpoint of the list, or (index n) the final model. */
 static ddl_status take(struct ddl_run_model *out, const struct saved *s, size_t i, struct ddl_error *err)
 {
@@ -235,7 +246,8 @@ static ddl_status take(struct ddl_run_model *out, const struct saved *s, size_t 
     snprintf(out->name, sizeof out->name, "checkpoint-%llu", (unsigned long long)out->step);
     if (!ddl_checkpoint_path(s->folder, out->step, false, out->path, sizeof out->path))
         return ddl_error_set(err, DDL_E_USAGE, "%.200s: the path is too long", s->folder);
-    return check(s, out, err);
+    ddl_status status = s->verify ? check_state(out->path, err) : DDL_OK;
+    return status ? status : check(s, out, err);
 }
 
 /* The first of the candidates that is not corrupted. A corrupted final model is an error: it is the result of
