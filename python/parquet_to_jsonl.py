@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 import secrets
 import signal
 import sys
@@ -46,6 +47,15 @@ def find_files(paths: list[str]) -> list[tuple[Path, Path]]:
     return found
 
 
+def check_names(files: list[tuple[Path, Path]]) -> None:
+    """No two files have the same name in the output folder."""
+    first: dict[Path, Path] = {}
+    for path, name in files:
+        if name in first:
+            raise Failure(f"{path}: its output {name} would be that of {first[name]} too: convert them into two folders")
+        first[name] = path
+
+
 def check_columns(file, path: Path, columns: list[str]) -> None:
     there = file.schema_arrow.names
     for column in columns:
@@ -58,6 +68,15 @@ def as_json(value: object) -> str:
     return value.decode() if isinstance(value, bytes) else str(value)
 
 
+def finite(value: object) -> object:
+    """The value with None for the numbers that JSON does not have: NaN and infinities."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, list):
+        return [finite(item) for item in value]
+    return {key: finite(item) for key, item in value.items()} if isinstance(value, dict) else value
+
+
 def read_lines(path: Path, columns: list[str]) -> Iterator[tuple[list[str], int]]:
     """The rows of a file as lines of JSON, in batches, each with its number of rows without a first column."""
     from pyarrow import ArrowException
@@ -68,7 +87,7 @@ def read_lines(path: Path, columns: list[str]) -> Iterator[tuple[list[str], int]
             check_columns(file, path, columns)
             for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=columns):
                 rows = [row for row in batch.to_pylist() if row[columns[0]] is not None]
-                dump = (json.dumps({c: row[c] for c in columns}, ensure_ascii=False, default=as_json) for row in rows)
+                dump = (json.dumps({c: finite(row[c]) for c in columns}, ensure_ascii=False, default=as_json) for row in rows)
                 yield [line + "\n" for line in dump], batch.num_rows - len(rows)
     except (ArrowException, OSError, ValueError) as problem:  # ValueError: text that is not UTF-8
         raise Failure(f"{path}: cannot read: {problem}") from None
@@ -145,7 +164,10 @@ def main() -> None:
             import pyarrow.parquet  # noqa: F401
         except ImportError:
             raise Failure("pyarrow is not installed: python3 -m pip install pyarrow") from None
-        files = select_shard(find_files(a.paths), a.shard)
+        files = find_files(a.paths)
+        if a.out:
+            check_names(files)
+        files = select_shard(files, a.shard)
         if a.out:
             convert_to_folder(files, a.columns.split(","), a.out)
         else:

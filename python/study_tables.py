@@ -150,14 +150,19 @@ def rates(options: argparse.Namespace) -> None:
     choices = sweep_of(options)["choices"]
     if not choices:
         raise Failure(f"{options.out}: the sweep has no section choose")
-    # The lists of settings may differ: a list may be extended, or an entry's own.
-    values = sorted({value["value"] for choice in choices for value in choice["values"]}, key=by_number)
+    # The lists of settings may differ: a list may be extended, or an entry's own; 1e-3 in one is 0.001 in another.
+    def key(text: str) -> float | str:
+        return text if math.isinf(by_number(text)[0]) else by_number(text)[0]
+
+    values: dict[float | str, str] = {}
+    for text in sorted((value["value"] for choice in choices for value in choice["values"]), key=by_number):
+        values.setdefault(key(text), text)
     rows = []
     for choice in choices:
-        losses = {value["value"]: number(value["loss"], 3) for value in choice["values"]}
-        rows.append([choice["setting"],
-                     *(f"**{losses[v]}**" if v == choice["chosen"] else losses.get(v, "") for v in values)])
-    table(["model", *values], rows)
+        losses = {key(value["value"]): number(value["loss"], 3) for value in choice["values"]}
+        chosen = key(choice["chosen"]) if choice["chosen"] else None
+        rows.append([choice["setting"], *(f"**{losses[v]}**" if v == chosen else losses.get(v, "") for v in values)])
+    table(["model", *values.values()], rows)
 
 
 # ---- during training ----
@@ -212,7 +217,7 @@ def gate_rows(name: str, runs: list[dict]) -> list[list[str]]:
 def gates(options: argparse.Namespace) -> None:
     by_sublayer, overall, head = [], [], []
     for name, runs in inspections(options).items():
-        head = head or list(dict.fromkeys(map(title, runs[0]["sublayers"])))
+        head = max(head, list(dict.fromkeys(map(title, runs[0]["sublayers"]))), key=len)  # models may have fewer layers
         by_sublayer += gate_rows(name, runs)
         every = [s for run in runs for s in run["sublayers"]]
         last = [run["sublayers"][-1] for run in runs]
@@ -220,7 +225,7 @@ def gates(options: argparse.Namespace) -> None:
         overall.append([name, *(number(mean([s[key] for s in every]), 2) for key in figures),
                         *(significant(mean([s[key] for s in last])) for key in ("sigma_min", "sigma_max"))])
     if by_sublayer:
-        table(["model", *head], by_sublayer)
+        table(["model", *head], [row + [""] * (1 + len(head) - len(row)) for row in by_sublayer])
         print()
     table(["model", "skip", "match", "over", "reflect", "erase", "write", "step", "σ smallest", "σ largest"], overall)
 
@@ -262,8 +267,8 @@ def forces(options: argparse.Namespace) -> None:
         try:
             return call(options, *arguments, *(["--force", force] if force else []))["models"][0]["loss"]
         except Failure as failure:
-            if "the model has none" in str(failure) or " has the rule " in str(failure):  # such layers
-                return None
+            if any(text in str(failure) for text in ("the model has none", " has the rule ", ", whose residual rule is ")):
+                return None  # it has no such layers
             raise
 
     specs = options.forces.split()

@@ -76,10 +76,9 @@ def run(*words: str | os.PathLike[str], **options: Value) -> Any:
             return done.stdout
     if done.returncode != 0:
         raise failure(done.returncode, done.stderr)
-    try:
-        return json.loads(done.stdout)
-    except json.JSONDecodeError:  # a line for each record: ddl logprobs
+    if words and os.fspath(words[0]) == "logprobs":  # a line for each token
         return [json.loads(line) for line in done.stdout.splitlines()]
+    return json.loads(done.stdout)
 
 
 def train(recipe: str | os.PathLike[str] | None = None, *, progress: bool = True, resume: bool = False,

@@ -470,12 +470,13 @@ class Engine:
 
     def generate(self, prompt: str = "", *, max_tokens: int = 200, temperature: float = 1.0, top_k: int = 0,
                  top_p: float = 1.0, min_p: float = 0.0, repeat_penalty: float = 1.0, presence_penalty: float = 0.0,
-                 frequency_penalty: float = 0.0, seed: int = 0, ignore_end: bool = False, stop: Sequence[str] = (),
+                 frequency_penalty: float = 0.0, seed: int = 0, ignore_end: bool = False, stop: str | Sequence[str] = (),
                  stop_ids: Sequence[int] = (), logit_bias: Mapping[int, float] | None = None, cache: str = "auto",
                  on_text: Callable[[str], Any] | None = None) -> str:
         """Text after a prompt (empty: the end-of-text token), as `ddl generate` with the same options. on_text gets
         each piece as soon as it is certain; an exception in it ends the generation and is raised.
         """
+        stop = [stop] if isinstance(stop, str) else stop
         texts = (c.c_char_p * len(stop))(*[item.encode() for item in stop])
         biases = (LogitBias * len(logit_bias or {}))(*[LogitBias(*item) for item in (logit_bias or {}).items()])
         sampling = Sampling(max_tokens, temperature, top_k, top_p, min_p, repeat_penalty, presence_penalty,

@@ -6,6 +6,7 @@ is the command `lm_eval` with that model; the harness has no way of its own to f
 """
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -87,10 +88,13 @@ class DeepDeltaLM(TemplateLM):  # type: ignore[misc]
         return sums
 
     def generate_until(self, requests: list[Any], disable_tqdm: bool = False) -> list[str]:
-        """Text after each context, up to one of the texts of `until`. Contexts are cut from the left."""
+        """Text after each context, up to one of the texts of `until`. Contexts are cut from the left; repeats differ."""
         texts = []
+        repeated: Counter[str] = Counter()
         for request in requests:
             context, options = request.args
+            seed = repeated[key := repr(request.args)]
+            repeated[key] += 1
             until = options.get("until") or []
             n = int(options.get("max_gen_toks", self.max_gen_toks))
             if n >= self.engine.context:
@@ -99,7 +103,7 @@ class DeepDeltaLM(TemplateLM):  # type: ignore[misc]
             sampled = bool(options.get("do_sample"))
             texts.append(self.engine.generate(
                 self.engine.decode(ids), max_tokens=n, temperature=float(options.get("temperature", 1)) if sampled else 0.0,
-                top_p=float(options.get("top_p", 1)), top_k=int(options.get("top_k", 0)),
+                top_p=float(options.get("top_p", 1)), top_k=int(options.get("top_k", 0)), seed=seed,
                 stop=[until] if isinstance(until, str) else until))
             self.cache_hook.add_partial("generate_until", request.args, texts[-1])
         return texts

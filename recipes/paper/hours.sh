@@ -5,26 +5,37 @@
 set -eu
 cd "$(dirname "$0")/../.."
 ddl=${DDL:-build/release/ddl}
-[ "${1:-}" = --device ] && device=$2 || device="3.0TB/s 790TFLOP/s 1.5us"
+device="3.0TB/s 790TFLOP/s 1.5us"
+case $#:${1:-} in
+0:) ;;
+2:--device) device=$2 ;;
+*)
+    echo "usage: $0 [--device \"3.0TB/s 790TFLOP/s 1.5us\"]" >&2
+    exit 2
+    ;;
+esac
 [ -x "$ddl" ] || { echo "$0: $ddl not found: run ./dev build first" >&2; exit 1; }
 
-# tokens MODEL: predicted tokens per second
-tokens() {
-    "$ddl" bench step --size small --model "$1" --batch 32 --seq 1024 --dtype bf16 --device-model "$device" --json |
-        sed -n 's/.*"predicted_tokens_per_s": *\([0-9.e+]*\).*/\1/p'
+# line SWEEP NAME MODEL STEPS: with the model's predicted tokens per second
+line() {
+    report=$("$ddl" bench step --size small --model "$3" --batch 32 --seq 1024 --dtype bf16 --device-model "$device" --json)
+    speed=$(echo "$report" | sed -n 's/.*"predicted_tokens_per_s": *\([0-9.e+]*\).*/\1/p')
+    [ -n "$speed" ] || { echo "$0: $3: no prediction" >&2; exit 1; }
+    echo "$1 $2 $speed $4"
 }
 
 # Lines of SWEEP MODEL TOKENS/S STEPS. Steps of all runs of a model: in small.yaml 3 of 100,000 and 4 of 5,000, in
 # embedding.yaml 16 of 5,000. A model of its own name, or that of the named model whose ops it has.
-{
+lines=$(
     for entry in baseline baseline-normalized:baseline baseline-flops:baseline ddl-1 ddl-1-write \
         ddl-1-linear:ddl-1 ddl-1-linear-write:ddl-1-write ddl-tc ddl-tc-ec ddl-cc ddl-cc-ec ddl-cc-ec-write; do
-        echo "small ${entry%:*} $(tokens "${entry#*:}") 320000"
+        line small "${entry%:*}" "${entry#*:}" 320000
     done
     for model in baseline ddl-1 ddl-cc-ec; do
-        echo "embedding $model $(tokens "$model") 80000"
+        line embedding "$model" "$model" 80000
     done
-} | awk 'BEGIN { print "| sweep | model | tokens/s | hours of a run | of all its runs |\n|---|---|---|---|---|" }
+)
+echo "$lines" | awk 'BEGIN { print "| sweep | model | tokens/s | hours of a run | of all its runs |\n|---|---|---|---|---|" }
     { one = 480 * 1024 * ($1 == "small" ? 100000 : 5000) / $3 / 3600; all = 480 * 1024 * $4 / $3 / 3600
       sum[$1] += all
       printf "| %s | `%s` | %d | %.1f | %.0f |\n", $1, $2, 100 * int($3 / 100 + 0.5), one, all }

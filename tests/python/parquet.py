@@ -1,6 +1,7 @@
 """Tests python/parquet_to_jsonl.py: rows, columns, limits, errors, a closed pipe, and a build from its output."""
 
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -77,6 +78,25 @@ def failures() -> None:
     assert done.returncode == 1 and "pyarrow is not installed" in done.stderr and "Traceback" not in done.stderr
 
 
+def numbers_without_json() -> None:
+    """NaN and infinities are null; two files with one name in the output folder are refused."""
+    twins = [SCRATCH / "twins" / name / "a.parquet" for name in ("en", "de")]
+    for file in twins:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        pyarrow.parquet.write_table(pyarrow.table({"text": ["one", "two"], "score": [math.nan, 1.5], "list": [[math.inf], [2.0]]}), file)
+    done = run(twins[0], "--columns", "text,score,list")
+    assert [json.loads(line, parse_constant=fail) for line in done.stdout.splitlines()] == [
+        {"text": "one", "score": None, "list": [None]}, {"text": "two", "score": 1.5, "list": [2.0]}]
+    for paths in (twins, [file.parent for file in twins]):
+        done = run(*paths, "--out", SCRATCH / "one")
+        assert done.returncode == 1 and "its output a.jsonl.zst would be that of" in done.stderr, done.stderr
+    assert run(*twins).returncode == 0  # to standard output
+
+
+def fail(text: str) -> None:
+    raise ValueError(text)
+
+
 def pipes() -> None:
     many = [str(FOLDER)] * 200  # more than a pipe holds
     writer = subprocess.Popen([*SCRIPT, *many], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -141,7 +161,7 @@ def folders() -> None:
 
 def main() -> None:
     subprocess.run([sys.executable, str(SOURCE / "tests/python/make_parquet.py"), str(FOLDER)], check=True)
-    for test in (content, nulls, binary, failures, pipes, folders):
+    for test in (content, nulls, binary, failures, numbers_without_json, pipes, folders):
         test()
         print(f"[       OK ] {test.__name__}")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 SOURCE, SCRATCH = Path(os.environ["DDL_SOURCE_DIR"]), Path(os.environ["DDL_SCRATCH"])
 PROGRAM = os.environ["DDL_PROGRAM"]
-MODELS = ["baseline", "gated", "mhc", "laurel", "denseformer", "resformer", "ddl-2step"]
+MODELS = ["baseline", "gated", "mhc", "laurel", "denseformer", "resformer", "attnres", "ddl-2step"]
 SWEEP = """
 base: {size: micro, hidden_size: 32, seq: 16, batch: 2, steps: 8, threads: 1, train_data: shards, val_tokens: 64,
        val_every: 4, telemetry_every: 4}

@@ -26,6 +26,8 @@ def test_run_returns_json_lines(run, tmp_path):
     (tmp_path / "text").write_text("hello world")
     rows = cli.run("logprobs", run, tmp_path / "text")
     assert len(rows) == 2 and rows[1]["position"] == 1
+    (tmp_path / "text").write_text("a")
+    assert [row["position"] for row in cli.run("logprobs", run, tmp_path / "text")] == [0]
 
 
 def test_run_returns_json(run, shards):

@@ -123,6 +123,13 @@ def test_text_is_that_of_the_program(engine, run, options):
     assert said.rstrip("\n") == text.rstrip("\n") and "".join(pieces) == text
 
 
+def test_one_text_to_stop_at(engine):
+    whole = engine.generate("The king", max_tokens=40)
+    stop = whole[10:13]
+    assert engine.generate("The king", max_tokens=40, stop=stop) == engine.generate("The king", max_tokens=40, stop=[stop])
+    assert engine.generate("The king", max_tokens=40, stop=stop) == whole[:whole.index(stop)]
+
+
 def test_an_exception_ends_the_generation(engine):
     def stop(text):
         raise KeyError("enough")

@@ -51,6 +51,10 @@ def test_texts_and_rolling_windows(run):
     model, engine = DeepDeltaLM(str(run)), dd.Engine(run)
     requests = [Instance("generate_until", {}, ("The king", {"until": ["\n"], "max_gen_toks": 12}), 0)]
     assert model.generate_until(requests) == [engine.generate("The king", max_tokens=12, temperature=0, stop=["\n"])]
+    # The same request again is another sample.
+    sampled = Instance("generate_until", {}, ("The king", {"until": "\n", "max_gen_toks": 12, "do_sample": True}), 0)
+    assert model.generate_until([sampled] * 2) == [
+        engine.generate("The king", max_tokens=12, stop="\n", seed=seed) for seed in (0, 1)]
     ids = engine.encode((SOURCE / "data/text/tinyshakespeare.txt").read_text()[:6 * engine.context])[:engine.context + 9]
     text = engine.decode(ids)
     assert engine.encode(text) == ids
