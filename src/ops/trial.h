@@ -72,10 +72,11 @@ struct ddl_trial_result {
  * call and operands that share memory give the same; items that do not depend on others have the same bits
  * alone.
  *
- * The limit of an error: moving every float32 operand by a unit in its last place (and every bfloat16 operand
- * by as little; zeros stay) changes the result of `ref` by some amount, which says how much the quantity
- * amplifies roundings; a move that the result of `ref` is too coarse to show counts as half a unit in its
- * last place. A float32 sum of K terms is off by sqrt(K) times as much, with a factor of 4 for the spread of
+ * The limit of an error: moving every float32 operand by a unit in its last place (and every bfloat16
+ * operand by as little; zeros stay) changes the result of `ref` by some amount, which says how much the
+ * quantity amplifies roundings. A move that the result of `ref` is too coarse to show counts as half a unit
+ * in its last place; a change by one unit of bfloat16 does not count, it may be a rounding to the other
+ * side. A float32 sum of K terms is off by sqrt(K) times as much, with a factor of 4 for the spread of
  * errors; and the result is rounded once. A product whose operands may be rounded to TF32 may be off by 4
  * times what moving them by half a unit of TF32 changes. A result in bfloat16 may be off by a unit in its
  * last place. What only moves or converts numbers must have the exact bits. DDL_E_NUMERIC with a message,

@@ -24,6 +24,7 @@ static bool is_exact(enum ddl_op op)
     case DDL_OP_gather:
     case DDL_OP_gather_bf16:
     case DDL_OP_fill:
+    case DDL_OP_choose: /* restores the logits, copies them and draws ids */
         return true;
     default:
         return false;
@@ -63,6 +64,15 @@ static bool is_output(const struct ddl_trial *t, size_t i)
     return ddl_operand_get(&t->use.operand[i], &t->args) && t->use.operand[i].access & DDL_WRITE;
 }
 
+/* How much a number has changed from b to a. A change of one unit in the last place of bfloat16 may be a
+ * rounding that went the other way, which a limit has in any case: it does not count as amplified. */
+static double change(const struct ddl_operand *o, double a, double b)
+{
+    if (o->element != DDL_ELEMENT_BF16 || b == 0)
+        return a - b;
+    return fmax(0, fabs(a - b) - ldexp(1, ilogb(b) - 7));
+}
+
 /* Adds the squares of what moved operands changed in every output, times `weight`. A number that is finite
  * only without the move has no limit: DDL_E_NUMERIC. */
 static ddl_status add_spread(struct ddl_trial_reference *c, const struct ddl_trial *moved, double weight,
@@ -81,7 +91,8 @@ static ddl_status add_spread(struct ddl_trial_reference *c, const struct ddl_tri
         for (size_t j = 0; !status && j < n; j++) {
             if (!isfinite(b[j]))
                 continue;
-            c->spread[i][j] += weight * (a[j] - b[j]) * (a[j] - b[j]);
+            const double moved_by = change(&moved->use.operand[i], a[j], b[j]);
+            c->spread[i][j] += weight * moved_by * moved_by;
             if (!isfinite(a[j]))
                 status = ddl_error_set(err, DDL_E_NUMERIC, "%s: %s: number %zu is %g for moved operands",
                                        ddl_op_name(moved->op), moved->use.operand[i].name, j, a[j]);

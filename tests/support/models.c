@@ -3,6 +3,7 @@
 
 #include "support/runs.h"
 
+#include "base/file.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "tensor/safetensors.h"
@@ -399,7 +400,8 @@ static int32_t *read_ids(const ddl_safetensors *file, const char *name, size_t *
     return ids;
 }
 
-static void on_golden_model(ddl_backend *backend, const char *name, golden_fn *fn)
+/* Whether the case is one of a model. */
+static bool on_golden_model(ddl_backend *backend, const char *name, golden_fn *fn)
 {
     char folder[1024], expect[1100];
     struct ddl_error err;
@@ -408,8 +410,9 @@ static void on_golden_model(ddl_backend *backend, const char *name, golden_fn *f
     ddl_model *model;
     snprintf(folder, sizeof folder, "%s/%s", source_path("tests/golden"), name);
     snprintf(expect, sizeof expect, "%s/expect.safetensors", folder);
-    if (ddl_safetensors_open(&file, expect, NULL))
-        return; /* no model */
+    if (!ddl_file_exists(expect))
+        return false; /* no model */
+    assert_ok(ddl_safetensors_open(&file, expect, &err), err);
     int32_t *tokens = read_ids(file, "tokens", &batch.B, &batch.T),
             *targets = read_ids(file, "targets", &batch.B, &batch.T);
     batch.tokens = tokens;
@@ -421,17 +424,18 @@ static void on_golden_model(ddl_backend *backend, const char *name, golden_fn *f
     ddl_model_free(model);
     free(tokens);
     free(targets);
+    return true;
 }
 
 void on_every_golden_model(ddl_backend *backend, golden_fn *fn)
 {
     DIR *golden = opendir(source_path("tests/golden"));
+    size_t n = 0;
     assert_non_null(golden);
-    for (const struct dirent *entry; (entry = readdir(golden));) {
-        if (entry->d_name[0] != '.')
-            on_golden_model(backend, entry->d_name, fn);
-    }
+    for (const struct dirent *entry; (entry = readdir(golden));)
+        n += entry->d_name[0] != '.' && on_golden_model(backend, entry->d_name, fn) ? 1 : 0;
     closedir(golden);
+    assert_true(n >= 67);
 }
 
 float *all_gradients(const ddl_model *model)

@@ -11,6 +11,8 @@
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -103,6 +105,33 @@ static void run_ok(const struct ddl_train_config *t, size_t n)
 
 /* ---- losses ---- */
 
+/* The gradient norms of the lines of a run, one for each step but 0; their number. */
+static size_t gradient_norms(const char *run, double *norms, size_t most)
+{
+    size_t n = 0;
+    char *lines = read_file(file_in(run, "metrics.jsonl"), NULL);
+    for (const char *at = lines; (at = strstr(at, "\"grad_norm\":")) && n < most; n++) {
+        at += strlen("\"grad_norm\":");
+        norms[n] = strtod(at, NULL);
+    }
+    free(lines);
+    return n;
+}
+
+/* Of runs in float32: the first step has the same parameters, in later ones roundings have been amplified. */
+static void assert_same_norms(const char *a, const char *b)
+{
+    enum { MOST = 1000 };
+    static double x[MOST], y[MOST];
+    const size_t n = gradient_norms(a, x, MOST);
+    assert_true(n > 0);
+    assert_int_equal(gradient_norms(b, y, MOST), n);
+    for (size_t i = 0; i < n; i++) {
+        if (!(fabs(x[i] - y[i]) <= (i == 0 ? 1e-5 : 1e-2) * x[i]))
+            fail_msg("%s: line %zu: the gradient norm is %.9g, expected %.9g", b, i, y[i], x[i]);
+    }
+}
+
 /* The losses of two runs differ by no more than this. */
 static void assert_same_losses(const char *a, const char *b, double limit)
 {
@@ -154,6 +183,8 @@ static void losses_are_those_of_one_rank(void **state)
                 assert_same_file(file_in(one.out, "model.safetensors"), file_in(t.out, "model.safetensors"));
             }
             assert_same_losses(one.out, t.out, cases[i].limit);
+            if (cases[i].precision == DDL_PRECISION_F32 && cases[i].comm_dtype == DDL_COMM_F32)
+                assert_same_norms(one.out, t.out);
         }
     }
 }

@@ -191,15 +191,17 @@ static void expect_failure(const char *path, const char *kind, const char *tenso
 
 /* --- every golden case passes --------------------------------------------------------------------------- */
 
+enum { KINDS = 7 };
 struct tally {
-    size_t passed[6]; /* by kind */
+    size_t passed[KINDS]; /* by kind */
 };
-static const char *const kinds[6] = { "model", "operator", "block", "elementwise", "curve", "tasks" };
+static const char *const kinds[KINDS] = { "model", "operator", "block",  "elementwise",
+                                          "curve", "tasks",    "inspect" };
 
 static void count(void *user, const struct ddl_verify_case *r)
 {
     struct tally *tally = user;
-    for (size_t i = 0; i < 6; i++)
+    for (size_t i = 0; i < KINDS; i++)
         tally->passed[i] += r->outcome == DDL_VERIFY_PASS && strcmp(r->kind, kinds[i]) == 0;
     if (r->outcome != DDL_VERIFY_FAIL)
         return;
@@ -241,6 +243,14 @@ static size_t golden_folders(const char *curves, const char *wide, struct path *
     return n;
 }
 
+/* Only what needs a tokenizer is skipped, without one. */
+static void count_golden(void *user, const struct ddl_verify_case *r)
+{
+    count(user, r);
+    if (r->outcome == DDL_VERIFY_SKIP && strcmp(r->kind, "tasks") != 0 && strcmp(r->kind, "tokenizer") != 0)
+        fail_msg("%s on %s is skipped: %s", r->path, r->backend ? r->backend : "-", r->message);
+}
+
 /* The documents of tasks need a tokenizer: without `tasks` they are skipped. */
 static void golden_cases_pass(int recompute, const char *backend, const char *curves, bool tasks)
 {
@@ -263,11 +273,11 @@ static void golden_cases_pass(int recompute, const char *backend, const char *cu
     struct ddl_error err = { 0 };
     struct tally tally = { 0 };
     struct ddl_verify_totals totals;
-    assert_ok(ddl_verify_run(&config, paths, n, count, &tally, &totals, &err), err);
+    assert_ok(ddl_verify_run(&config, paths, n, count_golden, &tally, &totals, &err), err);
     assert_int_equal(totals.failed, 0);
-    const size_t n_curves = curves == all_curves ? 5 : curves != NULL,
-                 wanted[6] = { 31, 16, 3, 1, n_curves, tasks ? 2 : 0 };
-    for (size_t i = 0; i < 6; i++)
+    const size_t n_curves = curves == all_curves ? 7 : curves != NULL,
+                 wanted[KINDS] = { 67, 16, 3, 1, n_curves, tasks ? 2 : 0, 7 };
+    for (size_t i = 0; i < KINDS; i++)
         assert_true(tally.passed[i] >= wanted[i] * backends);
 }
 
@@ -348,7 +358,7 @@ static void every_golden_model_passes_in_bf16(void **state)
     size_t n = golden_folders(NULL, sample ? NULL : all_wide, folders);
     for (size_t i = 0; i < n; i++)
         paths[i] = folders[i].text;
-    cases_pass_in_bf16(paths, n, sample ? "cpu" : "all", sample ? 31 : 62);
+    cases_pass_in_bf16(paths, n, sample ? "cpu" : "all", sample ? 62 : 2 * 67);
     struct ddl_verify_config config = ddl_verify_defaults();
     struct ddl_verify_totals totals;
     struct ddl_error err = { 0 };
