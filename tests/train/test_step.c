@@ -146,6 +146,96 @@ static void micro_batches_are_one_batch(void **state)
     }
 }
 
+static bool ends_with(const char *name, const char *end)
+{
+    const size_t n = strlen(name), m = strlen(end);
+    return n >= m && strcmp(name + n - m, end) == 0;
+}
+
+/* The group that a parameter's name means. */
+static int group_of(const char *name)
+{
+    if (strstr(name, "wte"))
+        return DDL_GROUP_EMBEDDING;
+    if (strstr(name, "conv") || strstr(name, "compress") || strstr(name, "readout"))
+        return DDL_GROUP_KERNEL;
+    if (strstr(name, "ln_") || strstr(name, "_rms"))
+        return DDL_GROUP_NORM;
+    return ends_with(name, ".bias") ? DDL_GROUP_BIAS : DDL_GROUP_MATRIX;
+}
+
+/* What muP scales the learning rate of: equations.md, 10. */
+static bool has_scaled_rate(const char *name)
+{
+    static const char *const names[] = { "attn.c_q.weight",    "attn.c_k.weight",  "attn.c_v.weight",
+                                         "attn.c_proj.weight", "mlp.c_fc1.weight", "mlp.c_fc2.weight",
+                                         "mlp.c_proj.weight",  "k_proj.weight",    "k_down.weight",
+                                         "k_up.weight" };
+    bool found = false;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        found = found || ends_with(name, names[i]);
+    return found;
+}
+
+/* Without a gradient a parameter becomes p (1 - lr s w) with the weight decay w of its group, and s the scale
+ * of muP. */
+static void parameters_decay_by_group_and_width(void **state)
+{
+    (void)state;
+    const double lr = 0.01;
+    for (int mup = 0; mup < 2; mup++) {
+        struct ddl_config k = tiny_config("ddl-cc-ec", V);
+        struct ddl_optim_config config = ddl_optim_defaults();
+        struct ddl_error err;
+        struct ddl_optim *optim;
+        ddl_backend *backend;
+        ddl_model *model;
+        size_t seen[DDL_GROUPS] = { 0 }, scaled = 0;
+        k.map = DDL_MAP_V;
+        k.k_rank = 3;
+        k.mup = mup;
+        k.d_base = 3 * k.d_model;
+        for (int g = 0; g < DDL_GROUPS; g++)
+            config.weight_decay[g] = 0.1f * (float)(g + 1);
+        assert_ok(ddl_backend_create(&backend, "cpu", 1, &err), err);
+        assert_ok(ddl_model_create(&model, &k, backend, &err), err);
+        assert_ok(ddl_model_init(model, 1, &err), err);
+        assert_ok(ddl_model_enable_grad(model, &err), err);
+        assert_ok(ddl_optim_create(&optim, model, &config, &err), err);
+        float *before = ddl_mem_alloc(ddl_model_size(model) * sizeof *before),
+              *after = ddl_mem_alloc(ddl_model_size(model) * sizeof *after);
+        for (int which = 0; which < 2; which++) {
+            float *at = which ? after : before;
+            if (which)
+                ddl_optim_step(optim, lr);
+            for (size_t i = 0; i < ddl_model_n_params(model); at += ddl_model_param(model, i++)->count)
+                ddl_model_read_param(model, i, at);
+        }
+        for (size_t i = 0, at = 0; i < ddl_model_n_params(model); i++) {
+            const struct ddl_param *param = ddl_model_param(model, i);
+            const int group = group_of(param->name);
+            const double scale = mup && has_scaled_rate(param->name) ? 3 : 1;
+            const double factor = 1 - lr * scale * (double)config.weight_decay[group];
+            for (size_t n = 0; n < param->count; n++, at++) {
+                const double expected = factor * (double)before[at];
+                if (!(fabs((double)after[at] - expected) <= 4e-7 * fabs(expected)))
+                    fail_msg("mup %d: %s: %.9g becomes %.9g, expected %.9g", mup, param->name,
+                             (double)before[at], (double)after[at], expected);
+            }
+            seen[group]++;
+            scaled += scale > 1;
+        }
+        for (int g = 0; g < DDL_GROUPS; g++)
+            assert_true(seen[g] > 0);
+        assert_true(mup ? scaled > 8 * k.n_layers : scaled == 0);
+        ddl_mem_free(before);
+        ddl_mem_free(after);
+        ddl_optim_free(optim);
+        ddl_model_free(model);
+        ddl_backend_free(backend);
+    }
+}
+
 /* Nothing is updated, not even by weight decay. */
 static void no_targets_no_update(void **state)
 {
@@ -428,13 +518,10 @@ static void the_wrapper_counts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(micro_batches_are_one_batch),
-        cmocka_unit_test(no_targets_no_update),
-        cmocka_unit_test(not_finite_changes_nothing),
-        cmocka_unit_test(the_wrapper_counts),
-        cmocka_unit_test(allocates_nothing),
-        cmocka_unit_test(a_step_downloads_once),
-        cmocka_unit_test(a_captured_step_can_be_replayed),
+        cmocka_unit_test(micro_batches_are_one_batch), cmocka_unit_test(parameters_decay_by_group_and_width),
+        cmocka_unit_test(no_targets_no_update),        cmocka_unit_test(not_finite_changes_nothing),
+        cmocka_unit_test(the_wrapper_counts),          cmocka_unit_test(allocates_nothing),
+        cmocka_unit_test(a_step_downloads_once),       cmocka_unit_test(a_captured_step_can_be_replayed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
