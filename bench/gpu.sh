@@ -65,7 +65,8 @@ of() { [ ! -s "$out/$1" ] || field "$2" <"$out/$1" | awk -v format="${3:-%.9g}" 
 "$ddl" info --backends >"$out/backends.txt" 2>&1
 cat "$out/backends.txt" >>"$out/device.txt"
 ! command -v nvidia-smi >/dev/null || nvidia-smi >>"$out/device.txt" 2>&1 || :
-name=$(sed -n "s/^  $device  *cuda:[0-9]* (\(.*\))\$/\1/p" "$out/backends.txt" | sed q)
+# Of several devices the first is listed as cuda:0.
+name=$(sed -n "s/^  ${device%:0}\(:0\)\{0,1\}  *cuda:[0-9]* (\(.*\))\$/\2/p" "$out/backends.txt" | sed q)
 [ -n "$name" ] || { cat "$out/device.txt"; echo "$0: no device $device" >&2; exit 1; }
 
 # shellcheck disable=SC2086

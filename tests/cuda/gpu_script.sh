@@ -33,6 +33,16 @@ failing() {
     grep -qE '^\| `baseline` \| [0-9.]+ \| 1.00 ' report/report.md || fail "speed"
 }
 
+# The names of the devices have an index then.
+several() {
+    for device in cuda cuda:0 cuda:1; do
+        CUDA_SIM_DEVICES=2 measure --device "$device" --minutes 0 || :
+        ! grep -q ': no device' out || { cat out; fail "$device"; }
+    done
+    measure --device cuda:0 --minutes 0 || :
+    ! grep -q ': no device' out || { cat out; fail "cuda:0 of one"; }
+}
+
 no_device() {
     ! CUDA_SIM_DEVICES=0 measure || fail "no status"
     tail -n 1 out | grep -q ': no device cuda$' || { cat out; fail "message"; }
@@ -41,5 +51,6 @@ no_device() {
 
 check whole whole
 check failing failing
+check several several
 check no_device no_device
 finish

@@ -148,7 +148,10 @@ static void sum_rounded(struct group *g, float *x, size_t n)
     send_rounded(g, n);
     cuda_widen_bf16(d, &(struct widen_bf16_args){ all, g->received, g->widened });
     cuda_zero(d, sum, own * sizeof *sum);
-    cuda_add_blocks(d, g->config.size, own, g->widened, sum);
+    /* A block adds up to eight rows in their order, and more of them in another one. */
+    const size_t rows = g->config.size <= 8 ? g->config.size : 1;
+    for (size_t r = 0; r < g->config.size; r += rows)
+        cuda_add_blocks(d, rows, own, g->widened + r * own, sum);
     d->stream = ops;
     d->is_recording = is_recording;
 }
@@ -277,6 +280,39 @@ static ddl_status prepare(struct group *g, struct ddl_error *err)
     return status;
 }
 
+/* A number from each rank to each: in the first such call NCCL connects senders with receivers and takes
+ * memory for that, and it blocks its caller. */
+static ncclResult_t exchange_numbers(const struct group *g, ncclComm_t comm, uint16_t *numbers,
+                                     CUstream stream)
+{
+    ncclResult_t result = g->nccl->group_start(), end;
+    for (size_t r = 0; r < g->config.size && !result; r++) {
+        result = g->nccl->send(numbers, 1, ncclBfloat16, (int)r, comm, stream);
+        if (!result)
+            result = g->nccl->receive(numbers + 1 + r, 1, ncclBfloat16, (int)r, comm, stream);
+    }
+    end = g->nccl->group_end();
+    return result ? result : end;
+}
+
+static ncclResult_t connect_senders(const struct group *g, ncclComm_t comm)
+{
+    const struct cuda_driver *driver = g->device->driver;
+    CUstream stream = NULL;
+    CUdeviceptr numbers = 0;
+    ncclResult_t result = ncclUnhandledCudaError;
+    if (!driver->stream_create(&stream, CU_STREAM_NON_BLOCKING) &&
+        !driver->alloc_now(&numbers, (1 + g->config.size) * sizeof(uint16_t)))
+        result = exchange_numbers(g, comm, (uint16_t *)(uintptr_t)numbers, stream);
+    if (stream && driver->stream_wait(stream) && !result)
+        result = ncclUnhandledCudaError;
+    if (numbers)
+        (void)driver->free_now(numbers);
+    if (stream)
+        (void)driver->stream_destroy(stream);
+    return result;
+}
+
 static void *connect_ranks(void *group)
 {
     struct group *g = group;
@@ -284,6 +320,8 @@ static void *connect_ranks(void *group)
     CUresult result = g->device->driver->context_set(g->device->primary); /* of this thread */
     g->connected = result ? ncclUnhandledCudaError
                           : g->nccl->init(&comm, (int)g->config.size, g->id, (int)g->config.rank);
+    if (!g->connected && g->config.bf16)
+        g->connected = connect_senders(g, comm);
     g->comm = g->connected ? NULL : comm;
     atomic_store(&g->is_connected, true);
     return NULL;

@@ -39,10 +39,9 @@ static bool is_complete(void *user)
     const struct device *d = user;
     struct ddl_error err;
     bool yes;
-    if (d->ops->poll(d->group, &yes, &err)) {
-        d->ops->abort(d->group);
+    /* The end of the process frees the group: to abort it may wait for ranks that still run. */
+    if (d->ops->poll(d->group, &yes, &err))
         ddl_comm_abort_call(d->comm, err.text);
-    }
     return yes;
 }
 
