@@ -228,8 +228,9 @@ class Call:
         self.raised: list[BaseException] = []  # the first exception of either thread
 
     def run(self) -> None:
-        """Makes the call, in the worker."""
-        assert self.function is not None
+        """Makes the call, in the worker; nothing the second time."""
+        if self.function is None:
+            return
         try:
             self.status = self.function(self.error)
         except BaseException as exception:
@@ -238,10 +239,16 @@ class Call:
         self.ended = True
         self.texts.put(None)
 
-    def wait(self, on_text: Callable[[str], Any] | None) -> None:
-        """Waits until the call has ended. An exception of on_text or of a signal handler is raised after that."""
+    def make(self, calls: SimpleQueue[Call | None], on_text: Callable[[str], Any] | None) -> None:
+        """Has a worker make the call and waits until it has ended. An exception of on_text or of a signal handler is raised
+        after that.
+        """
+        queued = False
         while True:
             try:
+                if not queued:  # after an exception between these lines it is queued twice
+                    calls.put(self)
+                    queued = True
                 while not (self.ended and self.texts.empty()):
                     text = self.texts.get()
                     if text is not None and on_text is not None and not self.raised:
@@ -289,8 +296,7 @@ def compute(call: Call, on_text: Callable[[str], Any] | None = None) -> None:
     worker: Worker | None = getattr(WORKERS, "worker", None)
     if worker is None or worker.process != os.getpid():  # threads do not survive a fork
         worker = WORKERS.worker = Worker()
-    worker.calls.put(call)
-    call.wait(on_text)
+    call.make(worker.calls, on_text)
 
 
 @dataclass

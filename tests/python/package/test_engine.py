@@ -223,6 +223,27 @@ class Interrupted:
         return status
 
 
+class SlowQueue:
+    """A queue whose put is still running when the pass begins."""
+
+    def __init__(self, queue):
+        self.queue = queue
+
+    def put(self, call):
+        self.queue.put(call)
+        time.sleep(0.3)
+
+
+def test_a_pass_ends_that_began_while_it_was_queued(engine, monkeypatch):
+    engine.logits([1, 2, 3])  # there is a worker
+    lib, worker = Interrupted(engine.lib, signal.SIGINT), dd.engine.WORKERS.worker
+    monkeypatch.setattr(engine, "lib", lib)
+    monkeypatch.setattr(worker, "calls", SlowQueue(worker.calls))
+    with raising(signal.SIGINT, KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+        engine.logits([1, 2, 3])
+    assert lib.passes == 1
+
+
 @pytest.mark.parametrize("number, exception", [(signal.SIGINT, KeyboardInterrupt), (signal.SIGALRM, TimeoutError)])
 def test_a_pass_ends_before_the_exception_of_a_handler(engine, monkeypatch, number, exception):
     lib = Interrupted(engine.lib, number)
