@@ -87,7 +87,7 @@ static bool is_new(struct ddl_synthetic *s, const int32_t *tokens, size_t n)
 /* The group of the answer to a problem; with `once` 0 if the sequence has given the answer before. */
 static size_t group_of(struct ddl_synthetic *s, const int32_t *tokens, size_t n, size_t group)
 {
-    return is_new(s, tokens, n) || !s->config->once ? group : 0;
+    return !s->config->once || is_new(s, tokens, n) ? group : 0;
 }
 
 /* ---- sizes ---- */
@@ -198,7 +198,7 @@ static void put_query(struct ddl_synthetic *s, const int32_t *next, int32_t from
     int32_t to = from;
     for (int i = 0; i < h; i++)
         to = next[to];
-    if (s->config->cycle)
+    if (s->config->once && s->config->cycle)
         (void)is_new(s, (int32_t[]){ to, (int32_t)s->config->pairs - h }, 2);
     put(s, s->config->pair_tokens ? digit : from, 0);
     put(s, s->config->pair_tokens ? from : digit, 0);
