@@ -20,6 +20,11 @@ static const struct ddl_trial_sequence far[] = { { 4200, 1 }, { 0, 1 } };
     .d = 6, .c = 1, ONE_OF_EACH, .R = 8, .m = 3, .V = 5, .rows = 2, .tile = 3, .pad = 1,                     \
     .kind = DDL_COMPRESS_CHANNEL
 
+/* Rows of logits that a block of threads reads in several rounds. */
+#define LOGITS                                                                                               \
+    .B = 1, .T = 2, .d = 6, .c = 1, ONE_OF_EACH, .H = 1, .h = 6, .R = 4, .m = 3, .rows = 2,                  \
+    .kind = DDL_COMPRESS_CHANNEL, SEQUENCES(single)
+
 const struct ddl_op_sizes *ddl_op_awkward_sizes(size_t i)
 {
     static const struct ddl_op_sizes sizes[] = {
@@ -202,35 +207,8 @@ const struct ddl_op_sizes *ddl_op_awkward_sizes(size_t i)
           .h = 1030,
           FEW_NUMBERS,
           SEQUENCES(single) },
-        { .B = 1, /* rows of logits that a block of threads reads in several rounds, four or one at a time */
-          .T = 2,
-          .d = 6,
-          .c = 1,
-          ONE_OF_EACH,
-          .H = 1,
-          .h = 6,
-          .R = 4,
-          .m = 3,
-          .V = 2052,
-          .rows = 2,
-          .tile = 2052,
-          .kind = DDL_COMPRESS_CHANNEL,
-          SEQUENCES(single) },
-        { .B = 1,
-          .T = 2,
-          .d = 6,
-          .c = 1,
-          ONE_OF_EACH,
-          .H = 1,
-          .h = 6,
-          .R = 4,
-          .m = 3,
-          .V = 3075,
-          .rows = 2,
-          .tile = 2051,
-          .pad = 1,
-          .kind = DDL_COMPRESS_CHANNEL,
-          SEQUENCES(single) },
+        { LOGITS, .V = 2052, .tile = 2052 }, /* four numbers at a time */
+        { LOGITS, .V = 3075, .tile = 2051, .pad = 1 },
         { .B = 1, /* more than 4,096 keys */
           .T = 2,
           .H = 1,
