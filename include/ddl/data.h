@@ -211,8 +211,9 @@ enum ddl_synthetic_kind {
     DDL_SYNTHETIC_POINTER, /* shuffled pairs (s, p(s)) of a permutation p; queries s, h; answer p^h(s); group
                               h */
     DDL_SYNTHETIC_MQAR,    /* multi-query associative recall: pairs of key and value; a query is a key */
-    DDL_SYNTHETIC_PERMUTATION, /* product of m permutations; group m */
-    DDL_SYNTHETIC_PARITY,      /* parity of m bits; group m */
+    DDL_SYNTHETIC_PERMUTATION, /* product of m permutations; group m; with `states` those of the first 1 to m
+                                */
+    DDL_SYNTHETIC_PARITY,      /* parity of m bits; group m; likewise */
     DDL_SYNTHETIC_MODULAR,     /* a + b, a - b or a * b modulo a number; groups 1, 2 and 3 */
     DDL_SYNTHETIC_REVERSE,     /* m symbols in reverse; group m */
     DDL_SYNTHETIC_KINDS
@@ -232,6 +233,7 @@ struct ddl_synthetic_config {
     bool cycle;             /* pointer: the permutation is one cycle through all symbols */
     bool pair_tokens;       /* pointer, mqar: a pair is one token; a query of pointer is h, s */
     bool once;              /* all but mqar: do not count an answer that the sequence has given before */
+    bool states;            /* permutation, parity: the answer is the state after each symbol */
     size_t symbols;         /* mqar: keys, and as many values; reverse */
     size_t elements;        /* permutation: that are permuted, 2 to 5 */
     size_t steps;           /* permutation, parity, reverse: most of a problem */

@@ -43,6 +43,7 @@ const struct ddl_option *ddl_synthetic_options(void)
         { FLAG(pair_tokens),
           "pointer, mqar: a pair is one token; in pointer, queries begin with their digit" },
         { FLAG(once), "all but mqar: do not count an answer that the sequence has given before" },
+        { FLAG(states), "permutation, parity: the answer is the state after each symbol, not the last only" },
         { SIZE(symbols),
           "mqar: keys, and as many values (0: 64, or 8 with pair_tokens); reverse: symbols (0: 26)" },
         { SIZE(elements), "permutation: elements that are permuted, 2 to 5 (0: 5)" },

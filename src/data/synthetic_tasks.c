@@ -324,12 +324,36 @@ static void put_word(struct ddl_synthetic *s, const int32_t *word, size_t m, con
     put_all(s, answer, n, group_of(s, word, m, m));
 }
 
+/* Adds "word = " and the last of the m states, or with `states` all: each answers the problem that ends
+ * there. */
+static void put_states(struct ddl_synthetic *s, const int32_t *word, size_t m, const int32_t *states,
+                       bool *full)
+{
+    if (!s->config->states) {
+        put_word(s, word, m, states + m - 1, 1, full);
+        return;
+    }
+    *full = s->n + 2 * m + 1 > s->length;
+    if (*full)
+        return;
+    put_all(s, word, m, 0);
+    put(s, sign(DDL_SIGN_EQUALS), 0);
+    for (size_t i = 0; i < m; i++)
+        put(s, states[i], group_of(s, word, i + 1, i + 1));
+}
+
+/* Tokens of the longest problem that has states. */
+static size_t longest_of(const struct ddl_synthetic_config *c)
+{
+    return c->states ? 2 * c->steps + 1 : c->steps + 2;
+}
+
 static ddl_status permutation_sizes(struct ddl_synthetic_config *c, struct ddl_error *err)
 {
     ddl_status status = size_of("elements", &c->elements, 5, 2, 5, err);
     if (!status)
         status = size_of("steps", &c->steps, 16, 1, DDL_SYNTHETIC_STEPS, err);
-    return status ? status : length_of(c, c->steps + 2, err);
+    return status ? status : length_of(c, longest_of(c), err);
 }
 
 static size_t permutation_symbols(const struct ddl_synthetic_config *c)
@@ -371,7 +395,7 @@ static size_t rank_of(const int p[5], size_t n)
 static bool permutation_problem(struct ddl_synthetic *s, bool *full)
 {
     const size_t n = s->config->elements;
-    int32_t word[DDL_SYNTHETIC_STEPS];
+    int32_t word[DDL_SYNTHETIC_STEPS], states[DDL_SYNTHETIC_STEPS];
     const size_t m = draw_word(s, permutation_symbols(s->config), word);
     int state[5] = { 0, 1, 2, 3, 4 };
     for (size_t i = 0; i < m; i++) {
@@ -380,15 +404,17 @@ static bool permutation_problem(struct ddl_synthetic *s, bool *full)
         memcpy(before, state, sizeof before);
         for (size_t e = 0; e < n; e++)
             state[e] = step[before[e]];
+        states[i] = (int32_t)rank_of(state, n);
     }
-    put_word(s, word, m, &(int32_t){ (int32_t)rank_of(state, n) }, 1, full);
+    if (m > 0)
+        put_states(s, word, m, states, full);
     return m > 0;
 }
 
 static ddl_status parity_sizes(struct ddl_synthetic_config *c, struct ddl_error *err)
 {
     ddl_status status = size_of("steps", &c->steps, 32, 1, DDL_SYNTHETIC_STEPS, err);
-    return status ? status : length_of(c, c->steps + 2, err);
+    return status ? status : length_of(c, longest_of(c), err);
 }
 
 static size_t two_symbols(const struct ddl_synthetic_config *c)
@@ -399,11 +425,12 @@ static size_t two_symbols(const struct ddl_synthetic_config *c)
 
 static bool parity_problem(struct ddl_synthetic *s, bool *full)
 {
-    int32_t word[DDL_SYNTHETIC_STEPS], parity = 0;
+    int32_t word[DDL_SYNTHETIC_STEPS], states[DDL_SYNTHETIC_STEPS], parity = 0;
     const size_t m = draw_word(s, 2, word);
     for (size_t i = 0; i < m; i++)
-        parity ^= word[i];
-    put_word(s, word, m, &parity, 1, full);
+        states[i] = parity ^= word[i];
+    if (m > 0)
+        put_states(s, word, m, states, full);
     return m > 0;
 }
 
@@ -466,8 +493,9 @@ const struct ddl_synthetic_task ddl_synthetic_tasks[DDL_SYNTHETIC_KINDS] = {
     { " pairs queries hops cycle pair_tokens once ", pointer_sizes, pointer_length, pointer_symbols,
       pointer_problem },
     { " symbols pairs queries pair_tokens ", mqar_sizes, mqar_length, mqar_symbols, mqar_problem },
-    { " length elements steps once ", permutation_sizes, NULL, permutation_symbols, permutation_problem },
-    { " length steps once ", parity_sizes, NULL, two_symbols, parity_problem },
+    { " length elements steps once states ", permutation_sizes, NULL, permutation_symbols,
+      permutation_problem },
+    { " length steps once states ", parity_sizes, NULL, two_symbols, parity_problem },
     { " length modulus operators once ", modular_sizes, NULL, modular_symbols, modular_problem },
     { " length symbols steps once ", reverse_sizes, NULL, symbols_of_config, reverse_problem },
 };

@@ -175,9 +175,45 @@ static void check_parity(const char *word, size_t m, const char *answer)
     assert_int_equal(*answer, 'a' + ones % 2);
 }
 
+/* Whether an earlier problem of the text begins with the m symbols: it has told the state after them. */
+static bool is_repeated_prefix(const char *text, const char *word, size_t m)
+{
+    for (const char *at = text, *end; at < word; at = end + 1 + (end - at)) {
+        end = strchr(at, '=');
+        if ((size_t)(end - at) >= m && memcmp(at, word, m) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* With `states`: calls `check` for each prefix of each word, whose answer is in the group of its length. */
+static void solve_states(const char *text, const char *groups,
+                         void (*check)(const char *word, size_t m, const char *answer), struct problems *out)
+{
+    for (const char *word = text, *end; (end = strchr(word, '='));) {
+        const size_t m = (size_t)(end - word);
+        for (size_t i = 1; i <= m; i++) {
+            check(word, i, end + i);
+            assert_int_equal(groups[end + i - text], is_repeated_prefix(text, word, i) ? '0' : '0' + (int)i);
+        }
+        add_problem(out, word, m);
+        word = end + 1 + m;
+    }
+}
+
+static void solve_permutation_states(const char *text, const char *groups, struct problems *out)
+{
+    solve_states(text, groups, check_permutation, out);
+}
+
 static void solve_parity(const char *text, const char *groups, struct problems *out)
 {
     solve_words(text, groups, 1, check_parity, out);
+}
+
+static void solve_parity_states(const char *text, const char *groups, struct problems *out)
+{
+    solve_states(text, groups, check_parity, out);
 }
 
 static void check_reverse(const char *word, size_t m, const char *answer)
@@ -350,6 +386,31 @@ static void a_pair_is_a_token(void **state)
     c.symbols = 16;
     assert_int_equal(ddl_data_synthetic(&c, NULL, NULL, NULL, &err), DDL_E_USAGE);
     assert_says(&err, "--symbols: expected 2 to 15, found 16");
+}
+
+/* With `states` the state after each symbol is an answer. */
+static void each_state_is_an_answer(void **state)
+{
+    (void)state;
+    static const int tasks[] = { DDL_SYNTHETIC_PERMUTATION, DDL_SYNTHETIC_PARITY };
+    static solve_fn *const solve[] = { solve_permutation_states, solve_parity_states };
+    static struct problems train;
+    for (int i = 0; i < 2; i++) {
+        struct ddl_synthetic_config c = small(tasks[i], "states");
+        struct ddl_synthetic_result r;
+        struct ddl_error err;
+        c.states = true;
+        c.length = 2 * c.steps + 1;
+        c.overwrite = true;
+        assert_int_equal(ddl_data_synthetic(&c, NULL, NULL, NULL, &err), DDL_E_USAGE);
+        assert_says(&err, "--length: expected ");
+        c.length = 120;
+        assert_ok(ddl_data_synthetic(&c, NULL, NULL, &r, &err), err);
+        assert_int_equal(solve_split(c.out, DDL_SHARDS_TRAIN, r.length, solve[i], &train), r.counted[0]);
+        assert_int_equal(train.n, r.problems[0]);
+        for (size_t m = 1; m <= c.steps; m++)
+            assert_true(r.groups[0][m] > 0);
+    }
 }
 
 /* Without `once` all answers are counted; the tokens are the same. */
@@ -530,6 +591,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(problems_are_solved),
         cmocka_unit_test(a_pair_is_a_token),
+        cmocka_unit_test(each_state_is_an_answer),
         cmocka_unit_test(answers_that_are_given_away),
         cmocka_unit_test(lengths_are_even),
         cmocka_unit_test(a_seed_gives_the_same_files),
