@@ -5,7 +5,9 @@ set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
 endif()
-set(CMAKE_C_FLAGS_RELEASE "-O3 -g1")
+if(CMAKE_C_FLAGS_RELEASE STREQUAL "-O3 -DNDEBUG") # CMake's own, not a user's
+  set(CMAKE_C_FLAGS_RELEASE "-O3 -g1")
+endif()
 # A failed assert names src/..., not the folder of the build.
 add_compile_options(-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=)
 
@@ -27,5 +29,8 @@ function(ddl_target name)
   get_target_property(type ${name} TYPE)
   if(type STREQUAL "OBJECT_LIBRARY")
     target_link_libraries(${name} PRIVATE ${DDL_LIBRARIES})
+    if("${CMAKE_C_FLAGS} ${CMAKE_C_FLAGS_RELEASE}" MATCHES "-flto")
+      target_compile_options(${name} PRIVATE -fno-lto) # DdlInstall.cmake hides names in objects
+    endif()
   endif()
 endfunction()

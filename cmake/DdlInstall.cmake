@@ -21,6 +21,7 @@ add_custom_command(
   COMMAND_EXPAND_LISTS VERBATIM)
 set_source_files_properties(${DDL_WHOLE} PROPERTIES EXTERNAL_OBJECT TRUE GENERATED TRUE)
 add_library(ddl_static STATIC ${DDL_WHOLE})
+add_dependencies(ddl_static ddl_objects ${DDL_KERNEL_TARGETS}) # make does not see that ddl.o needs their objects
 target_link_libraries(ddl_static INTERFACE $<INSTALL_INTERFACE:ddl::dependencies>)
 set_target_properties(ddl_static PROPERTIES OUTPUT_NAME ddl LINKER_LANGUAGE C
                                             ARCHIVE_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/whole)

@@ -1,5 +1,5 @@
 # src/backend/cpu/kernels/ once per instruction set. Every file there names its functions with DDL_KERNEL(name), which
-# appends the set's name; cpu/isa.c picks one set at start. Sets DDL_KERNEL_OBJECTS.
+# appends the set's name; cpu/isa.c picks one set at start. Sets DDL_KERNEL_OBJECTS and DDL_KERNEL_TARGETS.
 file(GLOB DDL_KERNEL_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/backend/cpu/kernels/*.c)
 # Those with dot products (DDL_DOT_KERNELS in kernels.h), and the table of a set.
 set(DDL_DOT_SOURCES ${DDL_KERNEL_SOURCES})
@@ -46,6 +46,7 @@ function(ddl_kernels isa other)
   endif()
   target_compile_definitions(ddl_objects PRIVATE DDL_HAS_ISA_${isa}=1)
   set(DDL_KERNEL_OBJECTS ${DDL_KERNEL_OBJECTS} $<TARGET_OBJECTS:ddl_kernels_${isa}> PARENT_SCOPE)
+  set(DDL_KERNEL_TARGETS ${DDL_KERNEL_TARGETS} ddl_kernels_${isa} PARENT_SCOPE)
 endfunction()
 
 if(DDL_KERNEL_SOURCES)

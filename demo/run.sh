@@ -8,7 +8,7 @@ prompt="The most important thing that scientists learned"
 
 say() { printf '\n== %s\n' "$*"; }
 
-rm -rf "$out"
+rm -rf "$out/tokenizer" "$out/shards" "$out/baseline" "$out/ddl-cc-ec" # of an earlier demo
 
 say "1. Training a tokenizer of 2048 tokens on data/text"
 "$ddl" tokenizer train --quiet --vocab-size 2048 --out "$out/tokenizer" \
