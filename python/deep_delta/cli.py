@@ -18,7 +18,7 @@ from deep_delta.paths import INSTALL, program
 
 Value = Union[str, int, float, bool, "os.PathLike[str]", Sequence[Any]]
 
-REPEATED = ("stop", "force")  # options that are given once for each value
+REPEATED = ("stop", "stop_id", "logit_bias", "force", "contrast")  # options that are given once for each value
 EXIT = {1: "failed", 2: "usage", 3: "interrupted"}
 TEXT: Any = {"encoding": "utf-8", "errors": "replace"}  # samples of a model may be invalid UTF-8
 POLL = 0.1  # seconds between reads of metrics.jsonl
@@ -37,7 +37,7 @@ def main() -> NoReturn:
 
 def arguments(options: dict[str, Value]) -> list[str]:
     """Options as the command line has them: dtype="bf16" is --dtype bf16, quiet=True --quiet, verify=False
-    --no-verify; the values of a sequence are joined by commas, those of stop and force given one by one. None is left out.
+    --no-verify; the values of a sequence are joined by commas, those of REPEATED given one by one. None is left out.
     """
     out: list[str] = []
     for name, value in options.items():

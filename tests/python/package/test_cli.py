@@ -1,5 +1,6 @@
 """deep_delta.cli: options, results, errors, interruption."""
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -20,6 +21,9 @@ def test_arguments():
 
 def test_repeated_options():
     assert cli.arguments(dict(stop=["a", "b,c"])) == ["--stop", "a", "--stop", "b,c"]
+    texts = " ".join(" ".join(cli.run("help", command).split()) for command in ("generate", "eval", "compare"))
+    found = {name.replace("-", "_") for name in re.findall(r" --([a-z-]+) (?:(?! --).)*may be repeated", texts)}
+    assert found == set(cli.REPEATED)
 
 
 def test_run_returns_json_lines(run, tmp_path):
