@@ -282,15 +282,14 @@ static void print_program(void)
     notes(
         "environment",
         (const struct note[]){
-            { "OMP_NUM_THREADS", "Threads where --threads is 0" },
+            { "OMP_NUM_THREADS", "Threads of one process where --threads is 0" },
             { "GOMP_SPINCOUNT, OMP_WAIT_POLICY",
               "How threads wait for each other; where neither is set, ddl sets the first to 3000" },
             { "DDL_ISA",
               "The instruction set of the kernels, if not the best available one: baseline, avx2, avx512, "
               "avx512vnni, avx512bf16" },
-            { "DDL_COMM", "mpi: run as one of several ranks; none: as the only process, even if a "
-                          "launcher has started several. If not set, the launcher's environment "
-                          "variables decide" },
+            { "DDL_COMM", "Whether this is one of several ranks: mpi, or none, even if a launcher has "
+                          "started several. If not set, the launcher's environment variables decide" },
             { "DDL_COMM_PLUGIN", "Path of the MPI plugin, if not the one in the folders of the program and "
                                  "its library; no other "
                                  "place is searched" },
@@ -300,6 +299,7 @@ static void print_program(void)
               "How ranks exchange gradients: host: through host memory and MPI; device: between their "
               "devices, or an error; if not set: between devices where each rank has one of its "
               "own and the library for it" },
+            { "DDL_API_KEY", "A key of the clients of ddl serve" },
             { "DDL_COMM_TIMEOUT", "Seconds to wait for another rank before the job is aborted; 0: no limit" },
             { 0 } });
     notes("files", (const struct note[]){ { "PREFIX/share/ddl/tokenizer",

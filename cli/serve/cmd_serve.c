@@ -74,7 +74,7 @@ static const struct ddl_option option_rows[] = {
     COUNT("max_body", max_body, 1024, 1073741824, "BYTES", "length of a request's body"),
     COUNT("per_key", per_key, 0, 1000000, "N", "requests of one key at a time (0: any number)"),
     { "key_file", DDL_OPTION_PATH, AT(key_file), sizeof(((struct flags *)0)->key_file), 0, 0, NULL, "FILE",
-      "keys of clients, one a line", .others = key_others },
+      "keys of clients, one a line; the variable DDL_API_KEY has one, too", .others = key_others },
     { "auth", DDL_OPTION_BOOL, AT(auth), 0, 0, 0, NULL, NULL,
       "other addresses than loopback need a key; --no-auth: they do not" },
     TEXT("cors", cors, "ORIGIN", "origin whose pages may send requests (*: any)"),

@@ -2,19 +2,21 @@
 #include "cli/serve/job.h"
 
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
-/* A random number from the kernel; 0 where it has none. */
+/* A random number from the kernel; where it has none, the time and the number of earlier calls. */
 static uint64_t random_number(void)
 {
+    static atomic_uint_least64_t calls;
     uint64_t number = 0;
     int file = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
     if (file < 0 || read(file, &number, sizeof number) != sizeof number)
-        number = (uint64_t)time(NULL);
+        number = ((uint64_t)time(NULL) << 32) + atomic_fetch_add(&calls, 1);
     if (file >= 0)
         close(file);
     return number;

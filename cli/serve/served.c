@@ -85,11 +85,8 @@ size_t served_engine_bytes(const struct served *s)
 
 size_t served_weight_bytes(const struct served *s)
 {
-    static const double bytes[] = { [DDL_PRECISION_F32] = 4,
-                                    [DDL_PRECISION_BF16] = 2,
-                                    [DDL_PRECISION_TF32] = 4,
-                                    [DDL_PRECISION_INT8] = 1.125 };
-    return (size_t)((double)ddl_model_size(s->folder.model) * bytes[ddl_model_precision(s->folder.model)]);
+    const ddl_model *model = s->folder.model;
+    return ddl_config_weight_bytes(ddl_model_config(model), ddl_model_precision(model), s->folder.backend);
 }
 
 /* ---- the list of jobs; the lock is held ---- */

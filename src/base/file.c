@@ -3,9 +3,11 @@
 #include "base/file.h"
 
 #include "base/held.h"
+#include "base/path.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -178,17 +180,12 @@ ddl_status ddl_file_sum(const char *path, ddl_sum_fn *add, uint64_t *size, uint3
     return status;
 }
 
-/* The folder that holds `path`, into folder[1024]. */
-static void parent_of(const char *path, char *folder)
+/* The folder that holds `path`, into folder[PATH_MAX]. */
+static ddl_status parent_of(const char *path, char *folder, struct ddl_error *err)
 {
-    const char *slash = strrchr(path, '/');
-    size_t length = slash ? (size_t)(slash - path) : 0;
-    if (!slash)
-        strcpy(folder, ".");
-    else if (length == 0)
-        strcpy(folder, "/");
-    else
-        snprintf(folder, 1024, "%.*s", (int)length, path);
+    return ddl_path_folder(path, folder, PATH_MAX)
+               ? DDL_OK
+               : ddl_error_set(err, DDL_E_USAGE, "%.200s: the path is too long", path);
 }
 
 /* Whether the error of a call says that another process has removed a folder meanwhile; ESTALE: on a
@@ -217,9 +214,9 @@ ddl_status ddl_file_sync_dir(const char *path, struct ddl_error *err)
 
 ddl_status ddl_file_sync_parent(const char *path, struct ddl_error *err)
 {
-    char folder[1024];
-    parent_of(path, folder);
-    return ddl_file_sync_dir(folder, err);
+    char folder[PATH_MAX];
+    ddl_status status = parent_of(path, folder, err);
+    return status ? status : ddl_file_sync_dir(folder, err);
 }
 
 /* Whether the error of a call says that there is nothing at a path. */
@@ -296,14 +293,15 @@ ddl_status ddl_file_make_dir(const char *path, struct ddl_error *err)
         strcpy(part, path);
     }
     for (size_t i = first; first > 0 && i <= length; i++) {
-        char folder[1024];
+        char folder[PATH_MAX];
         if (!ends_at(part, i))
             continue;
         const char kept = part[i];
         part[i] = '\0';
-        parent_of(part, folder);
+        ddl_status status = parent_of(part, folder, err);
         part[i] = kept;
-        ddl_status status = sync_folder(folder, false, err);
+        if (!status)
+            status = sync_folder(folder, false, err);
         if (status)
             return status;
     }
@@ -314,9 +312,9 @@ ddl_status ddl_file_make_dir(const char *path, struct ddl_error *err)
 
 ddl_status ddl_file_make_parent(const char *path, struct ddl_error *err)
 {
-    char folder[1024];
-    parent_of(path, folder);
-    return ddl_file_make_dir(folder, err);
+    char folder[PATH_MAX];
+    ddl_status status = parent_of(path, folder, err);
+    return status ? status : ddl_file_make_dir(folder, err);
 }
 
 ddl_status ddl_file_make_new_dir(const char *path, bool *made, struct ddl_error *err)

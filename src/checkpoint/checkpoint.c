@@ -127,9 +127,9 @@ ddl_status ddl_checkpoint_take_newest(const char *out, ddl_checkpoint_fn *take, 
         why = newest;
     }
     free(list);
-    if (status)
+    if (status && err)
         *err = why;
-    else if (newest.status && note) {
+    if (!status && newest.status && note) {
         ddl_error_set(&message, DDL_OK, "%.600s; continuing from %s", newest.text, path);
         note(note_user, message.text);
     }

@@ -270,19 +270,23 @@ static ddl_status write_sequences(struct writer *w, struct ddl_error *err)
 
 /* ---- the folder ---- */
 
-/* The task and its sizes, as text. */
+/* The task and its sizes, as text; NULL without memory. */
 static json_t *options_object(const struct ddl_synthetic_config *c)
 {
     json_t *options = json_pack("{s:s}", "task", ddl_synthetic_names[c->task]);
+    bool failed = !options;
     for (const struct ddl_option *row = ddl_synthetic_options() + 1; row->name; row++) {
         char value[64];
         ddl_option_format(row, c, value, sizeof value);
         bool is_used = row < ddl_synthetic_options() + FIRST_SIZE - 1 ||
                        (row >= ddl_synthetic_options() + FIRST_SIZE && is_given(row, c));
         if (is_used)
-            json_object_set_new(options, row->name, json_string(value));
+            failed |= json_object_set_new(options, row->name, json_string(value)) != 0;
     }
-    return options;
+    if (!failed)
+        return options;
+    json_decref(options);
+    return NULL;
 }
 
 /* Writes shards.json. */

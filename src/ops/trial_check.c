@@ -363,7 +363,8 @@ ddl_status ddl_trial_compare(const struct ddl_trial_reference *reference, const 
     ddl_status status = check(&c, err), failed = backend->ops->check_error(backend->ctx, &failure);
     if (failed) { /* explains whatever was found */
         status = failed;
-        *err = failure;
+        if (err)
+            *err = failure;
     }
     ddl_trial_free(&c.found);
     ddl_trial_free(&c.before);

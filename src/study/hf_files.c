@@ -14,7 +14,7 @@
 
 enum { PATH_SIZE = 1280, MAX_JSON = 1 << 20 };
 
-static const char end_of_text[] = "<|endoftext|>";
+static const char end_of_text[] = DDL_END_OF_TEXT;
 static const char *const dtype_names[] = {
     [DDL_EXPORT_F32] = "float32",
     [DDL_EXPORT_BF16] = "bfloat16",
@@ -128,11 +128,16 @@ static ddl_status write_tokenizer(ddl_tokenizer **out, const struct ddl_config *
                   (json_int_t)config->block_size, "clean_up_tokenization_spaces", 0);
     json_t *generation = json_object();
     static const char *const tokens[] = { "bos_token", "eos_token", "pad_token" };
-    for (size_t i = 0; root && generation && end >= 0 && i < sizeof tokens / sizeof *tokens; i++) {
+    bool failed = false;
+    for (size_t i = 0; end >= 0 && i < sizeof tokens / sizeof *tokens; i++) {
         char id[32];
         snprintf(id, sizeof id, "%s_id", tokens[i]);
-        (void)json_object_set_new(root, tokens[i], json_string(end_of_text));
-        (void)json_object_set_new(generation, id, json_integer(end));
+        failed |= json_object_set_new(root, tokens[i], json_string(end_of_text)) != 0;
+        failed |= json_object_set_new(generation, id, json_integer(end)) != 0;
+    }
+    if (failed) {
+        json_decref(root);
+        root = NULL;
     }
     status = write_json(folder, "tokenizer_config.json", root, err);
     if (status) {

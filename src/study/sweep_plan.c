@@ -175,7 +175,6 @@ static ddl_status collect_axes(const struct ddl_sweep *sweep, const struct sweep
     return status;
 }
 
-/* No value twice, however it is written. */
 /* A value of a list. */
 struct value {
     const char *text; /* that equal values share */

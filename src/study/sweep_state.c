@@ -39,7 +39,8 @@ static ddl_status read_recipe(const struct ddl_sweep_run *run, struct ddl_train_
     if (!ddl_path_join(path, sizeof path, run->folder, "recipe.yaml"))
         return ddl_error_set(err, DDL_E_USAGE, "%.200s: the path is too long", run->folder);
     ddl_status status = ddl_train_configure(out, path, 1, argv, NULL, NULL, &n, err);
-    *out = ddl_train_resolved(out);
+    if (!status)
+        *out = ddl_train_resolved(out);
     return status;
 }
 

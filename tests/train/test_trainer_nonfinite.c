@@ -202,16 +202,14 @@ static void names_the_rank_of_a_validation(void **state)
 static void the_replay_fails(void **state)
 {
     (void)state;
-    static const struct ddl_train_callbacks silent = { 0 };
     static const struct ddl_workspace_options too_small = { .batch = 1, .tokens = 2, .train = true };
     for (size_t failed = 1; failed <= 3; failed += 2) { /* a loss; the gradient, of all three */
         struct ddl_error err;
         ddl_workspace *small;
         struct ddl_nonfinite_record record;
         struct ddl_train_config t = a_run(NULL, "ref", "replay");
-        struct run *run = calloc(1, sizeof *run);
-        run->config = ddl_train_resolved(&t);
-        run->callbacks = &silent;
+        t = ddl_train_resolved(&t);
+        struct run *run = trainer_new(&t, NULL);
         assert_ok(trainer_open(run, &err), err);
         ddl_loader_next(&run->loader, t.accumulate * t.batch, run->tokens, run->targets);
         assert_ok(ddl_workspace_create(&small, run->model, &too_small, &err), err);
@@ -228,8 +226,7 @@ static void the_replay_fails(void **state)
         assert_false(record.nonfinite.finding.found);
         assert_non_null(strstr(record.nonfinite.replay_error.text, "a batch of "));
         ddl_workspace_free(small);
-        trainer_close(run);
-        free(run);
+        trainer_free(run);
     }
 }
 

@@ -202,7 +202,7 @@ static ddl_status write_whole(const struct job *job, const char *to, struct ddl_
     /* An empty folder by its own name: "." and symbolic links cannot be replaced. */
     bool fits = ddl_file_exists(to) ? ddl_path_canonical(to, target, sizeof target)
                                     : snprintf(target, sizeof target, "%.*s", (int)length, to) < PATH_SIZE;
-    if (!fits || !ddl_file_temporary_name(partial, 1000, target))
+    if (!fits || !ddl_file_temporary_name(partial, sizeof partial, target))
         return ddl_error_set(err, DDL_E_USAGE, "%.200s: the folder's path is too long", to);
     ddl_status status = ddl_file_make_parent(partial, err);
     if (!status)

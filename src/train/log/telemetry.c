@@ -26,11 +26,11 @@ static struct ddl_telemetry sized(const struct ddl_config *k, size_t batch_rows)
                                .copies = { .config = k, .all = batch_rows, .most = rows, .with_f = true } };
 }
 
-size_t ddl_telemetry_bytes(const struct ddl_config *config, size_t batch_rows)
+size_t ddl_telemetry_bytes(const struct ddl_config *config, size_t batch_rows, size_t n_params)
 {
     struct ddl_telemetry t = sized(config, batch_rows);
     struct ddl_arena arena = { 0 };
-    carve(&t, &arena, config, 0);
+    carve(&t, &arena, config, n_params);
     return arena.overflow ? SIZE_MAX : arena.used + ddl_rows_reserved(&t.copies);
 }
 

@@ -51,8 +51,9 @@ struct ddl_telemetry {
 ddl_status ddl_telemetry_init(struct ddl_telemetry *t, ddl_model *model, size_t batch_rows,
                               struct ddl_error *err);
 void ddl_telemetry_free(struct ddl_telemetry *t); /* zeroed is allowed */
-/* Bytes that it allocates for such a model. SIZE_MAX: more than the address space. */
-size_t ddl_telemetry_bytes(const struct ddl_config *config, size_t batch_rows);
+/* Bytes that it allocates for such a model with n_params rows of parameters. SIZE_MAX: more than the address
+ * space. */
+size_t ddl_telemetry_bytes(const struct ddl_config *config, size_t batch_rows, size_t n_params);
 
 /* Takes the gradient norms of a step: after ddl_step_finish with the probe, which has set the other results.
  * All ranks call it, and have the norms. comm may be NULL. */

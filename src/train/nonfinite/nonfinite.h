@@ -11,12 +11,12 @@
  * - recipe.yaml: the run's configuration.
  *
  * - trouble.json: kind "trouble", version 1; step; what ("loss", "gradient", "validation"); micro_batch (from
- * 1) of micro_batches; scale, the factor of the sum of losses whose gradient is taken; loss and grad_norm, a
- * number or "nan", "inf", "-inf"; backend; dtype; recompute (missing: elementwise); first: null, or the first
- * bad tensor as backward, layer (null outside the blocks), part, tensor (names: model/observe/probe.h),
- * first_row, rows, width, n, nan, inf, first (its index), largest (magnitude of the finite); parameter: null,
- * or the first parameter or moment that was not finite before the step: kind, name, n, nan, inf, first,
- * largest. */
+ * 1) of micro_batches; rank of ranks; replay_error, if the replay failed: its message; scale, the factor of
+ * the sum of losses whose gradient is taken; loss and grad_norm, a number or "nan", "inf", "-inf"; backend;
+ * dtype; recompute (missing: elementwise); first: null, or the first bad tensor as backward, layer (null
+ * outside the blocks), part, tensor (names: model/observe/probe.h), first_row, rows, width, n, nan, inf,
+ * first (its index), largest (magnitude of the finite); parameter: null, or the first parameter or moment
+ * that was not finite before the step: kind, name, n, nan, inf, first, largest. */
 #ifndef DDL_TRAIN_NONFINITE_H
 #define DDL_TRAIN_NONFINITE_H
 

@@ -37,16 +37,17 @@ static json_t *number(double x)
     return isfinite(x) ? json_real(x) : json_string(isnan(x) ? "nan" : x > 0 ? "inf" : "-inf");
 }
 
-/* Adds the counts to an object, which it returns. */
+/* Adds the counts to an object, which it returns; NULL without memory. */
 static json_t *with_values(json_t *object, const struct ddl_values *v)
 {
-    if (object) {
-        json_object_set_new(object, "n", json_integer((json_int_t)v->n));
-        json_object_set_new(object, "nan", json_integer((json_int_t)v->nan));
-        json_object_set_new(object, "inf", json_integer((json_int_t)v->inf));
-        json_object_set_new(object, "first", json_integer((json_int_t)v->first));
-        json_object_set_new(object, "largest", json_real(v->largest));
+    json_t *values =
+        json_pack("{s:I, s:I, s:I, s:I, s:f}", "n", (json_int_t)v->n, "nan", (json_int_t)v->nan, "inf",
+                  (json_int_t)v->inf, "first", (json_int_t)v->first, "largest", v->largest);
+    if (!values || json_object_update(object, values)) {
+        json_decref(object);
+        object = NULL;
     }
+    json_decref(values);
     return object;
 }
 

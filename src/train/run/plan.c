@@ -111,13 +111,13 @@ static double tasks_bytes(const struct ddl_train_config *t, const ddl_backend *b
 }
 
 /* Of the host, besides what a backend with host memory has. */
-static double host_bytes(const struct ddl_train_config *t)
+static double host_bytes(const struct ddl_train_config *t, size_t n_params)
 {
     const struct ddl_share share = ddl_train_share(t, ddl_train_ranks(t) - 1); /* the largest */
     const double buffers = (double)(share.most * share.batch) * (double)t->seq;
     double bytes = BYTES_PROGRAM + (ddl_train_ranks(t) > 1 ? BYTES_MPI : 0) + 4 * 4 * buffers;
     if (t->telemetry_every)
-        bytes += (double)ddl_telemetry_bytes(&t->config, share.batch * t->seq);
+        bytes += (double)ddl_telemetry_bytes(&t->config, share.batch * t->seq, n_params);
     if (*t->tokenizer)
         bytes += BYTES_TOKENIZER_ENTRY * (double)t->config.vocab_size;
     return bytes + data_bytes(t, (double)t->steps * (double)share.n * (double)t->seq);
@@ -131,7 +131,7 @@ static double other_bytes(const struct ddl_train_config *t, const ddl_backend *b
     double bytes = 4 * (double)t->seq * (double)ddl_config_rope_dims(&t->config);
     bytes += (double)ddl_optim_list_bytes(n_params) + (double)((1 + share.most) * sizeof(double));
     bytes += fmax(sample_bytes(t, backend), tasks_bytes(t, backend));
-    return backend->ops->host_memory ? bytes + host_bytes(t) : bytes;
+    return backend->ops->host_memory ? bytes + host_bytes(t, n_params) : bytes;
 }
 
 /* What depends on the number of ranks: moments, and the exchange between them. Without the padding of the

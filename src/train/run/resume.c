@@ -195,10 +195,12 @@ static ddl_status take_automatic_keys(const char *folder, struct ddl_train_confi
     struct ddl_config found, *own = &config->config;
     struct ddl_match match;
     ddl_status status = ddl_config_load(&found, folder, NULL, NULL, err);
+    if (status)
+        return status;
     bool vocabulary = config->vocab_automatic && found.vocab_size != own->vocab_size,
          head_dim = config->head_dim_automatic && found.head_dim != own->head_dim;
-    if (status || (!vocabulary && !head_dim))
-        return status;
+    if (!vocabulary && !head_dim)
+        return DDL_OK;
     if (vocabulary)
         own->vocab_size = found.vocab_size;
     if (head_dim) {

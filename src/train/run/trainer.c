@@ -440,16 +440,13 @@ static void begin(struct run *run)
 ddl_status ddl_train_run(const struct ddl_train_config *config, const struct ddl_train_callbacks *callbacks,
                          struct ddl_train_progress *last, struct ddl_error *err)
 {
-    static const struct ddl_train_callbacks silent = { 0 };
     struct ddl_error why = { 0 }; /* messages are composed, whether the caller wants them or not */
-    struct run *run = calloc(1, sizeof *run);
+    struct run *run = trainer_new(config, callbacks);
     if (!run) {
         ddl_status agreed =
             ddl_comm_agree(config->comm, ddl_error_set(&why, DDL_E_MEMORY, "out of memory"), &why);
         return ddl_error_set(err, agreed, "%s", why.text);
     }
-    run->config = *config;
-    run->callbacks = callbacks ? callbacks : &silent;
     if (!trainer_is_root(run)) {
         run->own_callbacks = (struct ddl_train_callbacks){ .user = run->callbacks->user,
                                                            .begin = run->callbacks->begin,
@@ -474,8 +471,7 @@ ddl_status ddl_train_run(const struct ddl_train_config *config, const struct ddl
         last->n_tasks = 0; /* the results end with the run */
         last->tasks = NULL;
     }
-    trainer_close(run);
-    free(run);
+    trainer_free(run);
     if (status && err)
         *err = why;
     return status;

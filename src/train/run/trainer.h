@@ -111,7 +111,9 @@ ddl_status trainer_open(struct run *run, struct ddl_error *err);
 /* Parts of it that write nothing. Opens and checks those of train_data, val_data, tokenizer and tasks that
  * are set. */
 ddl_status trainer_open_inputs(struct run *run, struct ddl_error *err);
-void trainer_close(struct run *run); /* zeroed is allowed */
+/* A run of this config before anything is open; `callbacks` may be NULL. NULL: out of memory. */
+struct run *trainer_new(const struct ddl_train_config *config, const struct ddl_train_callbacks *callbacks);
+void trainer_free(struct run *run); /* closes all that is open */
 
 /* ---- trainer_make.c ---- */
 

@@ -580,7 +580,18 @@ ddl_status trainer_open(struct run *run, struct ddl_error *err)
     return status;
 }
 
-void trainer_close(struct run *run)
+struct run *trainer_new(const struct ddl_train_config *config, const struct ddl_train_callbacks *callbacks)
+{
+    static const struct ddl_train_callbacks silent = { 0 };
+    struct run *run = calloc(1, sizeof *run);
+    if (run) {
+        run->config = *config;
+        run->callbacks = callbacks ? callbacks : &silent;
+    }
+    return run;
+}
+
+void trainer_free(struct run *run)
 {
     ddl_metrics_close(&run->metrics);
     ddl_metrics_close(&run->samples);
@@ -602,4 +613,5 @@ void trainer_close(struct run *run)
     if (run->lock.held)
         ddl_held_release(run->lock.folder);
     ddl_lock_release(&run->lock);
+    free(run);
 }

@@ -114,27 +114,35 @@ static void limit_layers(struct ddl_config *config)
         config->n_layers /= 2;
 }
 
-static ddl_status measure(struct run *run, struct ddl_train_preview *out, struct ddl_error *err)
+/* `model` is that of the run, whose config has as many layers as are measured. */
+static ddl_status measure_layers(struct run *run, const struct ddl_config *model,
+                                 struct ddl_train_preview *out, struct ddl_error *err)
 {
     const struct ddl_train_config *t = &run->config;
-    const struct ddl_config model = t->config;
     struct trial largest = { 0 };
-    limit_layers(&run->config.config);
     ddl_status status = trainer_make(run, err);
     if (!status)
         status = measure_gradient(run, &largest, err);
     if (status)
         return status;
     const struct trial whole = { run->share.batch, t->seq, 0 };
-    double gradient = largest.seconds * flops_of(&model, &whole) / flops_of(&t->config, &largest);
-    double weights = (double)ddl_config_weight_bytes(&model, DDL_PRECISION_F32, NULL) /
+    double gradient = largest.seconds * flops_of(model, &whole) / flops_of(&t->config, &largest);
+    double weights = (double)ddl_config_weight_bytes(model, DDL_PRECISION_F32, NULL) /
                      (double)ddl_config_weight_bytes(&t->config, DDL_PRECISION_F32, NULL);
     ddl_timing_add_step(&run->timing, (double)run->share.most * gradient + weights * measure_update(run));
     out->measured_tokens = largest.B * largest.T;
     out->measured_layers = t->config.n_layers;
     out->seconds = ddl_timing_left(&run->timing, 0, t->steps);
-    run->config.config = model;
     return DDL_OK;
+}
+
+static ddl_status measure(struct run *run, struct ddl_train_preview *out, struct ddl_error *err)
+{
+    const struct ddl_config model = run->config.config;
+    limit_layers(&run->config.config);
+    ddl_status status = measure_layers(run, &model, out, err);
+    run->config.config = model;
+    return status;
 }
 
 /* ---- the dry run ---- */
@@ -142,12 +150,9 @@ static ddl_status measure(struct run *run, struct ddl_train_preview *out, struct
 ddl_status ddl_train_check_inputs(const struct ddl_train_config *config,
                                   const struct ddl_train_callbacks *callbacks, struct ddl_error *err)
 {
-    static const struct ddl_train_callbacks silent = { 0 };
-    struct run *run = calloc(1, sizeof *run);
+    struct run *run = trainer_new(config, callbacks);
     if (!run)
         return ddl_error_set(err, DDL_E_MEMORY, "out of memory");
-    run->callbacks = callbacks ? callbacks : &silent;
-    run->config = *config;
     ddl_status status = ddl_train_check(config, err);
     if (!status && !*config->train_data)
         status = ddl_option_missing("train", "--train-data PATH (train_data in a recipe)", err);
@@ -155,8 +160,7 @@ ddl_status ddl_train_check_inputs(const struct ddl_train_config *config,
         status = trainer_open_inputs(run, err);
     if (!status)
         status = trainer_check_memory(run, false, err);
-    trainer_close(run);
-    free(run);
+    trainer_free(run);
     return status;
 }
 
@@ -190,14 +194,11 @@ ddl_status ddl_train_dry_run(const struct ddl_train_config *config,
                              const struct ddl_train_callbacks *callbacks, struct ddl_train_preview *out,
                              struct ddl_error *err)
 {
-    static const struct ddl_train_callbacks silent = { 0 };
     struct ddl_error why = { 0 };
     *out = (struct ddl_train_preview){ .seconds = (double)NAN };
-    struct run *run = calloc(1, sizeof *run);
+    struct run *run = trainer_new(config, callbacks);
     if (!run)
         return ddl_error_set(err, DDL_E_MEMORY, "out of memory");
-    run->callbacks = callbacks ? callbacks : &silent;
-    run->config = *config;
     run->config.resume = false;
     run->config.init_from[0] = '\0'; /* the values do not change the time */
     ddl_status status = ddl_train_plan_on(config, &run->backend, &run->plan, &why);
@@ -208,8 +209,7 @@ ddl_status ddl_train_dry_run(const struct ddl_train_config *config,
     (void)ddl_train_open_backend(&run->config, &run->backend, NULL);
     trainer_summary(run, &out->summary);
     out->summary.config = config;
-    trainer_close(run);
-    free(run);
+    trainer_free(run);
     if (status && err)
         *err = why;
     return status;
