@@ -113,8 +113,8 @@ DDL_API size_t ddl_model_size(const ddl_model *model);     /* numbers, over all 
  * precisions. */
 DDL_API size_t ddl_config_weight_bytes(const struct ddl_config *config, enum ddl_precision precision,
                                        const ddl_backend *backend);
-/* The same table for a config without a model: n rows; *out is malloc'ed together with its names (free with
- * free). */
+/* The rows of ddl_model_param for a config without a model: n rows; *out is malloc'ed together with its names
+ * (free with free). */
 DDL_API ddl_status ddl_params_plan(const struct ddl_config *config, struct ddl_param **out, size_t *n,
                                    struct ddl_error *err);
 
@@ -158,7 +158,8 @@ struct ddl_workspace_options {
     enum ddl_recompute recompute; /* with `train` */
     bool ranks;                   /* ranks and entropies of ddl_model_scores; not with `train` */
 };
-/* Allocates memory for passes of this model, in its precision, within the `options`. Logits are computed in
+/* Allocates memory for passes of this model, in its precision, within the `options`. `model` is borrowed and
+ * must outlive the workspace. Logits are computed in
  * blocks of rows or, for losses in bfloat16 on a CPU, of columns. */
 DDL_API ddl_status ddl_workspace_create(ddl_workspace **out, const ddl_model *model,
                                         const struct ddl_workspace_options *options, struct ddl_error *err);

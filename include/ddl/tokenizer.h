@@ -53,7 +53,9 @@ DDL_API bool ddl_tokenizer_is_characters(const ddl_tokenizer *tokenizer);
  * last. */
 DDL_API const char *ddl_tokenizer_special(const ddl_tokenizer *tokenizer, size_t i, int32_t *id,
                                           size_t *size);
-/* Returns the id of the special token "<|endoftext|>", or -1. */
+/* Begins every document. */
+#define DDL_END_OF_TEXT "<|endoftext|>"
+/* Returns the id of the special token DDL_END_OF_TEXT, or -1. */
 DDL_API int32_t ddl_tokenizer_end_of_text(const ddl_tokenizer *tokenizer);
 
 /* A growable list of ids. Zero-initialize; free with ddl_ids_free. */

@@ -70,7 +70,7 @@ void ddl_sha256_add(struct ddl_sha256 *s, const void *data, size_t size)
     }
 }
 
-void ddl_sha256_end(struct ddl_sha256 *s, unsigned char digest[32])
+static void finish(struct ddl_sha256 *s, unsigned char digest[32])
 {
     uint64_t bits = s->bytes * 8;
     static const unsigned char padding[64] = { 0x80 };
@@ -86,7 +86,7 @@ void ddl_sha256_end(struct ddl_sha256 *s, unsigned char digest[32])
 void ddl_sha256_end_hex(struct ddl_sha256 *s, char hex[65])
 {
     unsigned char digest[32];
-    ddl_sha256_end(s, digest);
+    finish(s, digest);
     for (size_t i = 0; i < 32; i++) {
         hex[2 * i] = "0123456789abcdef"[digest[i] >> 4];
         hex[2 * i + 1] = "0123456789abcdef"[digest[i] & 15];

@@ -12,9 +12,8 @@ struct ddl_sha256 {
 };
 void ddl_sha256_begin(struct ddl_sha256 *s);
 void ddl_sha256_add(struct ddl_sha256 *s, const void *data, size_t size);
-/* The digest; `s` must be initialized again before its next use. */
-void ddl_sha256_end(struct ddl_sha256 *s, unsigned char digest[32]);
-/* The digest as 64 lower-case hexadecimal digits and a NUL. */
+/* The digest as 64 lower-case hexadecimal digits and a NUL; `s` must be initialized again before its next
+ * use. */
 void ddl_sha256_end_hex(struct ddl_sha256 *s, char hex[65]);
 
 #endif

@@ -58,10 +58,8 @@ void bench_reader_close(struct bench_reader *r);
 /* roofline.c */
 ddl_status bench_roofline(struct ddl_bench_roofline *out, ddl_backend *backend, struct ddl_error *err);
 
-/* check.c: rms(found - expected) / rms(expected); infinity where something is not finite. */
-double bench_difference(size_t n, const float *found, const float *expected);
-/* Loss and gradients, and with them the logits decoded in pieces, of a small model of the same kind against
- * "ref" and against the whole pass. DDL_E_NUMERIC if they do not agree. */
+/* check.c: loss and gradients, and with them the logits decoded in pieces, of a small model of the same kind
+ * against "ref" and against the whole pass. DDL_E_NUMERIC if they do not agree. */
 ddl_status bench_check_gradients(const struct ddl_bench_config *config, ddl_backend *backend, char *text,
                                  size_t size, struct ddl_error *err);
 ddl_status bench_check_decoding(const struct ddl_bench_config *config, ddl_backend *backend, char *text,

@@ -25,7 +25,8 @@ static const double gradient_limit = 1e-4, loss_limit = 1e-5, logit_limit = 1e-5
 
 static const char its_size[] = "its size", refs_error[] = "the error of ref in bfloat16";
 
-double bench_difference(size_t n, const float *found, const float *expected)
+/* rms(found - expected) / rms(expected); infinity where something is not finite. */
+static double difference(size_t n, const float *found, const float *expected)
 {
     double off = 0, all = 0;
     for (size_t i = 0; i < n; i++) {
@@ -209,7 +210,7 @@ static ddl_status compare_float32(const struct training *found, const struct tra
     for (size_t i = 0; i < n; i++) {
         const struct ddl_param *param = ddl_model_param(ref->s.model, i);
         double size = root_mean_square(param->count, ref->gradients + at);
-        off = bench_difference(param->count, found->gradients + at, ref->gradients + at);
+        off = difference(param->count, found->gradients + at, ref->gradients + at);
         off *= size < 0.01 * largest ? size / (0.01 * largest) : 1;
         if (!(off <= gradient_limit)) {
             char what[192];
@@ -395,8 +396,7 @@ static ddl_status compare_logits(size_t n, const struct logits *z, const struct 
                       decoded[] = "a small model decoded token by token";
     bool bf16 = config->precision == DDL_PRECISION_BF16;
     ddl_status status = DDL_OK;
-    double off = bench_difference(n, z->whole, z->ref_whole),
-           apart = bench_difference(n, z->pieces, z->whole);
+    double off = difference(n, z->whole, z->ref_whole), apart = difference(n, z->pieces, z->whole);
     if (bf16)
         status = compare_one(n, z->whole, z->ref_whole, z->exact, logits, backend, err);
     else if (!(off <= logit_limit))

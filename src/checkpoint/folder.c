@@ -93,7 +93,8 @@ static ddl_status hide(const char *path, const char *suffix, char hidden[PATH_SI
     return ddl_held_rename(path, hidden) == 0 ? DDL_OK : ddl_file_error(err, path, "rename for removal");
 }
 
-ddl_status ddl_checkpoint_remove(const char *path, struct ddl_error *err)
+/* Removes a finished checkpoint. It is renamed first, so that a half-removed one is never taken for one. */
+static ddl_status remove_finished(const char *path, struct ddl_error *err)
 {
     char hidden[PATH_SIZE];
     ddl_status status = hide(path, removed_suffix, hidden, err);
@@ -318,7 +319,7 @@ ddl_status ddl_checkpoint_prune(const char *out, uint64_t step, const struct ddl
     for (size_t i = 0; i < n && !kept->status; i++) {
         char path[PATH_SIZE];
         if (!chosen[i] && ddl_checkpoint_path(out, list[i].step, false, path, sizeof path))
-            (void)ddl_checkpoint_remove(path, kept);
+            (void)remove_finished(path, kept);
     }
     free(chosen);
     free(list);

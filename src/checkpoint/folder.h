@@ -17,8 +17,6 @@ bool ddl_checkpoint_path(const char *out, uint64_t step, bool partial, char *pat
 /* The one of lowest validation loss that is neither by time nor `marked` (NULL: none is), the earliest of
  * equals; n if there is none. */
 size_t ddl_checkpoint_lowest(const struct ddl_checkpoint *list, size_t n, const bool *marked);
-/* Removes a finished one. It is renamed first, so that a half-removed one is never taken for a checkpoint. */
-ddl_status ddl_checkpoint_remove(const char *path, struct ddl_error *err);
 /* Renames the finished folder `partial` to `path`, replacing one of that name, which ddl_checkpoint_restore
  * finds if the process ends meanwhile. Both are in `out`. */
 ddl_status ddl_checkpoint_publish(const char *out, const char *partial, const char *path,

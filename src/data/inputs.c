@@ -15,7 +15,7 @@ const char *const ddl_text_format_names[] = { "text", "jsonl", NULL };
 
 struct ddl_text_input ddl_text_input_defaults(void)
 {
-    return (struct ddl_text_input){ .text_key = "text", .separator = "<|endoftext|>" };
+    return (struct ddl_text_input){ .text_key = "text", .separator = DDL_END_OF_TEXT };
 }
 
 ddl_status ddl_text_input_check(const struct ddl_text_input *input, struct ddl_error *err)

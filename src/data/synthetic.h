@@ -57,8 +57,6 @@ extern const struct ddl_synthetic_task ddl_synthetic_tasks[DDL_SYNTHETIC_KINDS];
 
 /* Removes the problems of the last sequence. */
 void ddl_synthetic_begin(struct ddl_synthetic *s);
-/* The hops of config->hops, each 1 to 9, into hops; their number, or 0 if the text is no list of them. */
-size_t ddl_synthetic_hops(const struct ddl_synthetic_config *config, unsigned char hops[9]);
 /* Text of a symbol: one character, the same for all tasks. */
 void ddl_synthetic_symbol_text(char text[DDL_SYNTHETIC_TEXT], size_t symbol);
 extern const char ddl_synthetic_sign_texts[DDL_SIGNS];

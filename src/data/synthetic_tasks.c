@@ -119,7 +119,8 @@ static size_t symbols_of_config(const struct ddl_synthetic_config *c)
 
 enum { PAIR_TOKENS = 15 }; /* with pair_tokens: most symbols that form pairs, 15^2 tokens */
 
-size_t ddl_synthetic_hops(const struct ddl_synthetic_config *c, unsigned char hops[9])
+/* The hops of config->hops, each 1 to 9, into hops; their number, or 0 if the text is no list of them. */
+static size_t hops_of(const struct ddl_synthetic_config *c, unsigned char hops[9])
 {
     size_t n = 0;
     for (const char *at = c->hops; n < 9; at += 2) {
@@ -148,7 +149,7 @@ static ddl_status pointer_sizes(struct ddl_synthetic_config *c, struct ddl_error
                  : most >= 2 ? 3
                              : 1,
                  "1,2,4,8");
-    const size_t n = ddl_synthetic_hops(c, hops);
+    const size_t n = hops_of(c, hops);
     if (n == 0)
         return ddl_error_set(err, DDL_E_USAGE,
                              "--hops: expected up to 9 digits 1 to 9, such as 1,2,4, found %s", c->hops);
@@ -210,7 +211,7 @@ static bool pointer_problem(struct ddl_synthetic *s, bool *full)
     const size_t n = s->config->pairs;
     int32_t next[DDL_SYNTHETIC_SYMBOLS], order[DDL_SYNTHETIC_SYMBOLS];
     unsigned char hops[9];
-    const size_t n_hops = ddl_synthetic_hops(s->config, hops);
+    const size_t n_hops = hops_of(s->config, hops);
     for (int tries = 0; tries < DDL_SYNTHETIC_TRIES; tries++) {
         ddl_synthetic_begin(s);
         shuffle(s, next, n);

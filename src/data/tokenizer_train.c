@@ -14,7 +14,7 @@ struct ddl_tokenizer_train_config ddl_tokenizer_train_defaults(void)
 {
     return (struct ddl_tokenizer_train_config){ .vocab_size = 8192,
                                                 .min_frequency = 2,
-                                                .special_tokens = "<|endoftext|>",
+                                                .special_tokens = DDL_END_OF_TEXT,
                                                 .max_words = 4000000,
                                                 .input = ddl_text_input_defaults() };
 }

@@ -50,7 +50,7 @@ static ddl_status encode_prompt(struct run *g, struct ddl_error *err)
 {
     const struct ddl_generate_request *r = g->request;
     size_t context = ddl_model_config(r->model)->block_size;
-    const char *end = "<|endoftext|>";
+    const char *end = DDL_END_OF_TEXT;
     if (r->size == 0 && ddl_tokenizer_end_of_text(r->tokenizer) < 0)
         return ddl_error_set(err, DDL_E_USAGE,
                              "the prompt is empty, and the tokenizer has no %s to begin with", end);

@@ -16,7 +16,7 @@ static ddl_status check_text(const char *text, size_t size, struct ddl_error *er
 ddl_status ddl_text_ids(const ddl_tokenizer *tokenizer, const char *text, size_t size, struct ddl_ids *ids,
                         size_t *prefix, struct ddl_error *err)
 {
-    static const char end[] = "<|endoftext|>";
+    static const char end[] = DDL_END_OF_TEXT;
     ddl_status status = check_text(text, size, err);
     if (!status && ddl_tokenizer_end_of_text(tokenizer) >= 0)
         status = ddl_tokenizer_encode(tokenizer, end, strlen(end), true, ids, err);

@@ -322,7 +322,7 @@ static ddl_status read_merge_lines(struct loader *l, const char *text, size_t si
  * merge produces means that the files do not match. */
 static ddl_status check_all_produced(struct loader *l, const char *merges_path)
 {
-    static const char end_of_text[] = "<|endoftext|>";
+    static const char end_of_text[] = DDL_END_OF_TEXT;
     const char *name;
     size_t length;
     json_t *value;

@@ -209,7 +209,7 @@ const char *ddl_tokenizer_special(const ddl_tokenizer *t, size_t i, int32_t *id,
 
 int32_t ddl_tokenizer_end_of_text(const ddl_tokenizer *t)
 {
-    static const char text[] = "<|endoftext|>";
+    static const char text[] = DDL_END_OF_TEXT;
     int32_t id;
     size_t size;
     for (size_t i = 0; i < t->n_specials; i++) {

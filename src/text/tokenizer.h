@@ -53,7 +53,7 @@ struct ddl_tokenizer {
 /* Creates an empty tokenizer for ids below n_tokens; NULL if out of memory. */
 struct ddl_tokenizer *ddl_tokenizer_new(size_t n_tokens);
 
-/* Sets the bytes of `id` (copied, size > 0). The id must be below n_tokens and unused. Returns false if out
+/* Sets the bytes of `id` (copied, size > 0). The id must be below n_tokens. Returns false if out
  * of memory. */
 bool ddl_tokenizer_set(struct ddl_tokenizer *t, int32_t id, const char *bytes, size_t size, unsigned flags);
 

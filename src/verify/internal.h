@@ -56,7 +56,6 @@ void compare(struct context *c, const char *quantity, double limit, const char *
 /* |found - expected| / |expected| of one number. */
 void compare_number(struct context *c, const char *quantity, double limit, const char *tensor, double found,
                     double expected);
-double rms_of(size_t n, const double *x);
 
 /* Tensor `name` with its shape checked, as numbers from the case's pool. A missing or misshapen one is an
  * error with its message. */

@@ -34,7 +34,7 @@ void measure(struct context *c, const char *quantity, double limit, const char *
     snprintf(m->tensor, sizeof m->tensor, "%s", tensor);
 }
 
-double rms_of(size_t n, const double *x)
+static double rms_of(size_t n, const double *x)
 {
     double sum = 0;
     for (size_t i = 0; i < n; i++)

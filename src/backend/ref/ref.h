@@ -6,6 +6,8 @@
 #include "base/bf16.h"
 #include "ops/ops.h"
 
+#include <math.h>
+
 extern const struct ddl_ops ddl_ops_ref;
 
 #define DECLARE_OP(name, args) void ref_##name(void *ctx, const struct args *a);
@@ -23,6 +25,11 @@ static inline double ref_dot(size_t n, const float *x, const float *y)
     for (size_t i = 0; i < n; i++)
         sum += (double)x[i] * (double)y[i];
     return sum;
+}
+
+static inline double ref_sigmoid(double x)
+{
+    return 1 / (1 + exp(-x));
 }
 
 /* Number i of an operand in one of two formats. */

@@ -93,7 +93,7 @@ void ref_highway_fwd(void *ctx, const struct highway_args *a)
     for (size_t n = 0; n < a->N; n++) {
         for (size_t j = 0; j < a->w; j++) {
             float *tau = &a->tau[n * a->w + j];
-            *tau = (float)(1 / (1 + exp(-((double)*tau + (double)a->b[j]))));
+            *tau = (float)ref_sigmoid((double)*tau + (double)a->b[j]);
         }
         for (size_t i = 0; i < a->d; i++) {
             double tau = (double)a->tau[n * a->w + (a->w == 1 ? 0 : i)];

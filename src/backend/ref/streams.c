@@ -338,11 +338,6 @@ static void logits_of(size_t n, const float *const *scale, const float *const *b
     }
 }
 
-static double sigmoid(double x)
-{
-    return 1 / (1 + exp(-x));
-}
-
 void ref_mhc_fwd(void *ctx, const struct mhc_args *a)
 {
     size_t d = a->d, n = a->n, out = n * (n + 2);
@@ -355,7 +350,7 @@ void ref_mhc_fwd(void *ctx, const struct mhc_args *a)
         logits_of(n, a->scale, a->bias, t, z);
         sinkhorn(n, a->iterations, z + 2 * n, sums);
         for (size_t i = 0; i < out; i++)
-            w[i] = (float)(i < 2 * n ? (i < n ? 1 : 2) * sigmoid(z[i]) : z[i]);
+            w[i] = (float)(i < 2 * n ? (i < n ? 1 : 2) * ref_sigmoid(z[i]) : z[i]);
         if (a->identity)
             set_identity(n, w + 2 * n);
         weigh(d, n, w, X, a->x_in + token * d, NULL);
@@ -375,7 +370,7 @@ static void mhc_weights_bwd(const struct mhc_grad_args *a, size_t token, struct 
     double z[MAX_MIX], dz[MAX_MIX], sums[2 * MAX_N * DDL_MAX_SINKHORN];
     logits_of(n, a->scale, a->bias, t, z);
     for (size_t i = 0; i < out; i++) {
-        double s = sigmoid(z[i]), grad = (double)dw[i];
+        double s = ref_sigmoid(z[i]), grad = (double)dw[i];
         if (i < n)
             grad = ref_dot(d, a->dx_in + token * d, a->X + (token * n + i) * d);
         dz[i] = i < 2 * n ? (i < n ? 1 : 2) * grad * s * (1 - s) : grad;

@@ -2,11 +2,6 @@
 
 #include <math.h>
 
-static double sigmoid(double x)
-{
-    return 1 / (1 + exp(-x));
-}
-
 void ref_swiglu_fwd(void *ctx, const struct swiglu_args *a)
 {
     (void)ctx;
@@ -14,7 +9,7 @@ void ref_swiglu_fwd(void *ctx, const struct swiglu_args *a)
         for (size_t i = 0; i < a->m; i++) {
             size_t at = n * 2 * a->m + i;
             double u = (double)ref_get(a->ug, a->ug16, at), g = (double)ref_get(a->ug, a->ug16, at + a->m);
-            ref_put(a->s, a->s16, n * a->m + i, u * sigmoid(u) * g);
+            ref_put(a->s, a->s16, n * a->m + i, u * ref_sigmoid(u) * g);
         }
     }
 }
@@ -27,7 +22,7 @@ void ref_swiglu_bwd(void *ctx, const struct swiglu_grad_args *a)
         for (size_t i = 0; i < a->m; i++) {
             size_t at = n * 2 * a->m + i;
             double u = (double)ref_get(a->ug, a->ug16, at), g = (double)ref_get(a->ug, a->ug16, at + a->m);
-            double ds = a->ds[n * a->m + i], sigma = sigmoid(u);
+            double ds = a->ds[n * a->m + i], sigma = ref_sigmoid(u);
             ref_put(a->dug, a->dug16, at, ds * g * sigma * (1 + u * (1 - sigma)));
             ref_put(a->dug, a->dug16, at + a->m, ds * u * sigma);
         }

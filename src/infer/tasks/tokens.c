@@ -30,7 +30,7 @@ static ddl_status tokenize_alone(const ddl_tokenizer *tokenizer, struct task_poo
         return ddl_error_set(err, DDL_E_FORMAT,
                              "the context is empty: expected a tokenizer with <|endoftext|>, found none");
     ddl_status status =
-        ddl_tokenizer_encode(tokenizer, "<|endoftext|>", strlen("<|endoftext|>"), true, ids, err);
+        ddl_tokenizer_encode(tokenizer, DDL_END_OF_TEXT, strlen(DDL_END_OF_TEXT), true, ids, err);
     if (!status)
         status = ddl_tokenizer_encode(tokenizer, request->continuation.data, request->continuation.size, true,
                                       ids, err);

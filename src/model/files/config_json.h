@@ -1,4 +1,4 @@
-/* The text of config.json. ddl_config_load (ddl/config.h) reads it. */
+/* The text of config.json. ddl_config_load (ddl/model.h) reads it. */
 #ifndef DDL_MODEL_CONFIG_JSON_H
 #define DDL_MODEL_CONFIG_JSON_H
 
@@ -6,7 +6,7 @@
 
 /* config.json: the release's keys. */
 struct ddl_config_text {
-    char bytes[16384]; /* enough for every row, and for the longest list of rules */
+    char bytes[16384]; /* enough for every row */
     size_t used;
 };
 /* Errors as ddl_config_save; `path` is for the message. */

@@ -45,7 +45,7 @@ void probe_tensor(const struct pass *p, const char *tensor, const float *x, size
     probe_rows(p, tensor, x, 0, p->N, width);
 }
 
-void probe_bf16(const struct pass *p, const char *tensor, const uint16_t *x, size_t rows, size_t width)
+static void probe_bf16(const struct pass *p, const char *tensor, const uint16_t *x, size_t rows, size_t width)
 {
     float *part = p->ws->logits;
     size_t most = p->ws->logit_numbers / width, n;

@@ -16,7 +16,6 @@ void probe_rows(const struct pass *p, const char *tensor, const float *x, size_t
  * logits. */
 void probe_activation(const struct pass *p, const char *tensor, struct activation x, size_t rows,
                       size_t width);
-void probe_bf16(const struct pass *p, const char *tensor, const uint16_t *x, size_t rows, size_t width);
 /* Whether the probe has requested the end of the pass. */
 bool probe_stopped(const struct pass *p);
 /* Reports the gradient of a row of the parameter table; no effect for -1. */

@@ -76,7 +76,7 @@ enum { TRACE_UPDATE_SUMS = 8 };
 /* An update X' = (I - b k k^T) X + k w^T with a gate b of each token: what is computed of each step, and of
  * the product of the shortcuts I - b k k^T of all such steps. */
 struct trace_update {
-    /* Ended by one without a name; the shared figures (figures.h) among them are computed by the caller. */
+    /* Ended by one without a name; the shared figures (below) among them are computed by the caller. */
     const struct ddl_figure *figures;
     size_t direction; /* number in the list of the tensor q; where it does not apply, q is F's output */
     size_t gate;      /* number in the list of the tensor b                                           */

@@ -68,7 +68,8 @@ const struct state_form streams_form = {
 
 /* ---- parameters and sizes ---- */
 
-size_t streams_weights(const struct ddl_config *config)
+/* n (n + 2). */
+static size_t weights_of(const struct ddl_config *config)
 {
     return config->streams * (config->streams + 2);
 }
@@ -106,8 +107,8 @@ void streams_declare(struct param_plan *plan, const struct streams_params *of, i
 void streams_layout(const struct layout *l, const struct streams_params *of, float **acts)
 {
     size_t projections = groups(l->config, of);
-    acts[STREAMS_W] = layout_rows(l, true, streams_weights(l->config));
-    acts[STREAMS_T] = layout_rows(l, projections > 0, streams_weights(l->config));
+    acts[STREAMS_W] = layout_rows(l, true, weights_of(l->config));
+    acts[STREAMS_T] = layout_rows(l, projections > 0, weights_of(l->config));
     acts[STREAMS_RSTD] = layout_rows(l, projections > 0, projections);
     acts[STREAMS_WF] = layout_floats(l, projections > 0, projected(of), 1);
 }
@@ -115,20 +116,20 @@ void streams_layout(const struct layout *l, const struct streams_params *of, flo
 void streams_scratch(const struct layout *l, const struct streams_params *of, float **out)
 {
     bool projects = groups(l->config, of) > 0;
-    out[STREAMS_DW] = layout_rows(l, true, streams_weights(l->config));
-    out[STREAMS_DZ] = layout_rows(l, projects, streams_weights(l->config));
+    out[STREAMS_DW] = layout_rows(l, true, weights_of(l->config));
+    out[STREAMS_DZ] = layout_rows(l, projects, weights_of(l->config));
     out[STREAMS_DWF] = layout_floats(l, projects, projected(of), 1);
 }
 
 size_t streams_sums(const struct ddl_config *config, const struct streams_params *of)
 {
     enum { SCALES = 3 };
-    return projected(of) + streams_weights(config) + SCALES;
+    return projected(of) + weights_of(config) + SCALES;
 }
 
 double streams_flops(const struct ddl_config *config)
 {
-    return 2 * (double)streams_weights(config) * (double)config->d_model;
+    return 2 * (double)weights_of(config) * (double)config->d_model;
 }
 
 /* ---- the parts of the rules ---- */
@@ -162,7 +163,7 @@ void streams_fold_bwd(const struct sublayer *s, const struct streams_params *of)
     const struct pass *p = s->p;
     size_t projections = groups(p->config, of), m = 0;
     if (projections)
-        probe_tensor(p, "dprojections", s->scratch[STREAMS_DZ], streams_weights(p->config));
+        probe_tensor(p, "dprojections", s->scratch[STREAMS_DZ], weights_of(p->config));
     probe_tensor(p, "dX", s->stream->dX, s->stream->channels * p->config->d_model);
     if (projections) {
         struct streams_fold_grad_args args = { .d = p->config->d_model,
@@ -186,7 +187,7 @@ void streams_fold_bwd(const struct sublayer *s, const struct streams_params *of)
 void streams_probe(const struct sublayer *s, const struct streams_params *of)
 {
     const struct pass *p = s->p;
-    size_t weights = streams_weights(p->config);
+    size_t weights = weights_of(p->config);
     if (groups(p->config, of))
         probe_tensor(p, "projections", s->acts->rule[STREAMS_T], weights);
     probe_tensor(p, "mixing", s->acts->rule[STREAMS_W], weights);
@@ -239,7 +240,7 @@ static size_t all_weights(const struct ddl_config *config, size_t layer, int sub
 {
     (void)layer;
     (void)sub;
-    return streams_weights(config);
+    return weights_of(config);
 }
 
 static size_t each_stream(const struct ddl_config *config, size_t layer, int sub)

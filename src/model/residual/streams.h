@@ -22,8 +22,6 @@ struct streams_params {
 
 extern const struct state_form streams_form;
 
-/* n (n + 2). */
-size_t streams_weights(const struct ddl_config *config);
 /* What the rules' members of these names do with the parameters. */
 void streams_declare(struct param_plan *plan, const struct streams_params *of, int *index);
 void streams_layout(const struct layout *l, const struct streams_params *of, float **acts);

@@ -417,6 +417,19 @@ bool ddl_run_is_training(const char *folder)
     return ddl_lock_is_held(folder);
 }
 
+/* Where to load the config of a checkpoint, and whom to warn. */
+struct config_request {
+    struct ddl_config *out;
+    ddl_warn_fn *warn;
+    void *user;
+};
+
+static ddl_status load_config(void *user, const char *path, struct ddl_error *err)
+{
+    const struct config_request *request = user;
+    return ddl_config_load(request->out, path, request->warn, request->user, err);
+}
+
 ddl_status ddl_run_config(struct ddl_config *out, const char *folder, bool verify, ddl_warn_fn *warn,
                           void *user, struct ddl_error *err)
 {
@@ -431,18 +444,7 @@ ddl_status ddl_run_config(struct ddl_config *out, const char *folder, bool verif
         status = verify ? ddl_model_sums_check_config(folder, err) : DDL_OK;
         return status ? status : ddl_config_load(out, folder, warn, user, err);
     }
-    struct ddl_error newest = { 0 }, why = { 0 };
-    for (size_t i = n; i-- > 0;) {
-        status = ddl_checkpoint_path(folder, list[i].step, false, path, sizeof path)
-                     ? ddl_config_load(out, path, warn, user, &why)
-                     : ddl_error_set(&why, DDL_E_USAGE, "%.200s: the path is too long", folder);
-        if (!newest.status)
-            newest = why;
-        if (!status)
-            break;
-    }
     free(list);
-    if (status && err)
-        *err = newest;
-    return status;
+    struct config_request request = { out, warn, user };
+    return ddl_checkpoint_take_newest(folder, load_config, &request, NULL, NULL, path, sizeof path, err);
 }
