@@ -25,7 +25,7 @@ line() {
 }
 
 # Lines of SWEEP MODEL TOKENS/S STEPS. Steps of all runs of a model: in small.yaml 3 of 100,000 and 4 of 5,000, in
-# embedding.yaml 16 of 5,000. A model of its own name, or that of the named model whose ops it has.
+# embedding.yaml 16 of 5,000. A model of its own name, or a named model with most of its ops.
 lines=$(
     for entry in baseline baseline-normalized:baseline baseline-flops:baseline ddl-1 ddl-1-write \
         ddl-1-linear:ddl-1 ddl-1-linear-write:ddl-1-write ddl-tc ddl-tc-ec ddl-cc ddl-cc-ec ddl-cc-ec-write; do
