@@ -175,7 +175,7 @@ static void check_parity(const char *word, size_t m, const char *answer)
     assert_int_equal(*answer, 'a' + ones % 2);
 }
 
-/* Whether an earlier problem of the text begins with the m symbols: it has told the state after them. */
+/* Whether an earlier problem of the text begins with the m symbols: it has given the state after them. */
 static bool is_repeated_prefix(const char *text, const char *word, size_t m)
 {
     for (const char *at = text, *end; at < word; at = end + 1 + (end - at)) {
