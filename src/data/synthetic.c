@@ -234,6 +234,7 @@ static ddl_status write_split(struct writer *w, bool val, struct ddl_synthetic *
     ddl_status status = DDL_OK;
     s->val = val;
     s->drawn = 0;
+    s->n_kept = 0;
     memset(s->lacks, 0, sizeof s->lacks);
     s->key = ddl_rng_key(c->seed, val ? "synthetic validation" : "synthetic training");
     s->split_key = ddl_rng_key(c->seed, "synthetic split");

@@ -36,9 +36,12 @@ struct ddl_synthetic {
     int32_t *tokens;                           /* (length): symbols, or -1 - enum ddl_synthetic_sign */
     unsigned char *groups;                     /* (length) */
     size_t n, length;
-    uint64_t *seen;  /* (n_seen) hashes of the problems of this sequence; 0: none */
-    size_t n_seen;   /* a power of two, at least twice the length */
-    bool lacks[256]; /* numbers of symbols of which no problem was found in the split */
+    uint64_t *seen;                    /* (n_seen) hashes of the problems of this sequence; 0: none */
+    size_t n_seen;                     /* a power of two, at least twice the length */
+    bool lacks[256];                   /* numbers of symbols of which no problem was found in the split */
+    int32_t kept[DDL_SYNTHETIC_STEPS]; /* (n_kept) symbols of the problem that did not fit, which begins the
+                                          next */
+    size_t n_kept;                     /* sequence, so that long problems are as frequent as short ones */
 };
 
 struct ddl_synthetic_task {

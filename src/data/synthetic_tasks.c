@@ -299,6 +299,12 @@ static bool draw_symbols(struct ddl_synthetic *s, size_t symbols, size_t m, int3
 static size_t draw_word(struct ddl_synthetic *s, size_t symbols, int32_t word[DDL_SYNTHETIC_STEPS])
 {
     size_t n_lacking = 0;
+    if (s->n_kept > 0) {
+        const size_t m = s->n_kept;
+        memcpy(word, s->kept, m * sizeof *word);
+        s->n_kept = 0;
+        return m;
+    }
     for (size_t m = 1; m <= s->config->steps; m++)
         n_lacking += s->lacks[m];
     while (n_lacking < s->config->steps) {
@@ -313,15 +319,26 @@ static size_t draw_word(struct ddl_synthetic *s, size_t symbols, int32_t word[DD
     return 0;
 }
 
+/* Adds "word =" if an answer of n symbols fits too; keeps the word for the next sequence if not. */
+static bool put_question(struct ddl_synthetic *s, const int32_t *word, size_t m, size_t n)
+{
+    if (s->n + m + 1 + n > s->length) {
+        memcpy(s->kept, word, m * sizeof *word);
+        s->n_kept = m;
+        return false;
+    }
+    put_all(s, word, m, 0);
+    put(s, sign(DDL_SIGN_EQUALS), 0);
+    return true;
+}
+
 /* Adds "word = answer" if it fits. */
 static void put_word(struct ddl_synthetic *s, const int32_t *word, size_t m, const int32_t *answer, size_t n,
                      bool *full)
 {
-    *full = s->n + m + 1 + n > s->length;
+    *full = !put_question(s, word, m, n);
     if (*full)
         return;
-    put_all(s, word, m, 0);
-    put(s, sign(DDL_SIGN_EQUALS), 0);
     put_all(s, answer, n, group_of(s, word, m, m));
 }
 
@@ -334,12 +351,8 @@ static void put_states(struct ddl_synthetic *s, const int32_t *word, size_t m, c
         put_word(s, word, m, states + m - 1, 1, full);
         return;
     }
-    *full = s->n + 2 * m + 1 > s->length;
-    if (*full)
-        return;
-    put_all(s, word, m, 0);
-    put(s, sign(DDL_SIGN_EQUALS), 0);
-    for (size_t i = 0; i < m; i++)
+    *full = !put_question(s, word, m, m);
+    for (size_t i = 0; !*full && i < m; i++)
         put(s, states[i], group_of(s, word, i + 1, i + 1));
 }
 
