@@ -91,13 +91,22 @@ static ddl_status check_window(const struct evaluation *e, uint64_t w, const int
     return DDL_OK;
 }
 
+static bool is_special(const ddl_tokenizer *tokenizer, int32_t token)
+{
+    int32_t id;
+    size_t size, i = 0;
+    while (ddl_tokenizer_special(tokenizer, i, &id, &size) && id != token)
+        i++;
+    return ddl_tokenizer_special(tokenizer, i, &id, &size) != NULL;
+}
+
 static uint64_t bytes_of(const struct evaluation *e, const int32_t *targets, size_t n)
 {
     uint64_t bytes = 0;
-    int32_t end = e->tokenizer ? ddl_tokenizer_end_of_text(e->tokenizer) : -1;
     for (size_t i = 0; e->tokenizer && i < n; i++) {
         size_t size = 0;
-        if (targets[i] >= 0 && targets[i] != end && ddl_tokenizer_bytes(e->tokenizer, targets[i], &size))
+        if (targets[i] >= 0 && !is_special(e->tokenizer, targets[i]) &&
+            ddl_tokenizer_bytes(e->tokenizer, targets[i], &size))
             bytes += size;
     }
     return bytes;

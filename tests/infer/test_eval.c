@@ -8,6 +8,7 @@
 #include "ddl/eval.h"
 #include "ddl/train.h"
 
+#include <jansson.h>
 #include <math.h>
 #include <string.h>
 
@@ -101,6 +102,34 @@ static void no_tokenizer_no_bytes(void **state)
     const struct ddl_eval_config config = { 0 };
     assert_ok(ddl_eval_shards(model, NULL, shards, &config, &r, &err), err);
     assert_true(r.bytes == 0 && isnan(r.bits_per_byte) && isfinite(r.loss));
+}
+
+/* A special token is no text, whichever it is. */
+static void special_tokens_have_no_bytes(void **state)
+{
+    (void)state;
+    struct ddl_eval_result r;
+    struct ddl_error err;
+    ddl_tokenizer *two;
+    ddl_shards *own;
+    size_t size;
+    json_t *json =
+        json_load_file(source_path("tests/golden/tokenizer-train/case2.json"), 0, NULL); /* 351 tokens */
+    json_t *user = json_pack("{s:i, s:s, s:b}", "id", 351, "content", "<|user|>", "special", 1);
+    assert_int_equal(json_array_append_new(json_object_get(json, "added_tokens"), user), 0);
+    assert_int_equal(json_dump_file(json, scratch_path("two.json"), 0), 0);
+    json_decref(json);
+    assert_ok(ddl_tokenizer_load(&two, scratch_path("two.json"), &err), err);
+    ddl_model *of_two = tiny_model("baseline", 352, 5, backend);
+    write_shard(scratch_path("special.bin"), 2, 349, 3);
+    assert_ok(ddl_shards_open(&own, scratch_path("special.bin"), &err), err);
+    assert_ok(ddl_eval_shards(of_two, two, own, &(struct ddl_eval_config){ 0 }, &r, &err), err);
+    assert_int_equal(r.tokens, 2);
+    assert_non_null(ddl_tokenizer_bytes(two, 350, &size));
+    assert_int_equal(r.bytes, size);
+    ddl_shards_close(own);
+    ddl_model_free(of_two);
+    ddl_tokenizer_free(two);
 }
 
 static void text_is_scored_whole(void **state)
@@ -645,6 +674,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(windows_by_hand),
         cmocka_unit_test(no_tokenizer_no_bytes),
+        cmocka_unit_test(special_tokens_have_no_bytes),
         cmocka_unit_test(text_is_scored_whole),
         cmocka_unit_test(tokens_are_scored),
         cmocka_unit_test(tokens_of_reduced_weights),
