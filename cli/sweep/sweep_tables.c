@@ -45,7 +45,7 @@ static void print_protocol(const struct ddl_sweep_protocol *protocol)
     }
     if (protocol->margin > 0)
         printf("margin of equivalence: %g\n", protocol->margin);
-    printf("level: %g\n", protocol->level);
+    printf("level: %g\npower: %g\n", protocol->level, protocol->power);
     if (*protocol->stopping)
         printf("stopping rule: %s\n", printable(protocol->stopping));
     printf("\n");

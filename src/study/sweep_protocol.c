@@ -1,4 +1,5 @@
 /* The protocol of a sweep: what it is to decide, written before it starts. sweep_list.c reads it again. */
+#include "study/recipes.h"
 #include "study/contrast_terms.h"
 #include "study/sweep_internal.h"
 
@@ -230,18 +231,35 @@ static ddl_status check_contrasts(const struct ddl_sweep *sweep, struct ddl_erro
     return status;
 }
 
-/* A candidate of a setting and another run of it. *checked: the configurations whose data was compared last.
+/* `ddl compare` makes one group of settings that compute the same. */
+static ddl_status check_settings(const struct ddl_sweep *sweep, struct ddl_error *err)
+{
+    const struct ddl_sweep_run **first = calloc(sweep->n_settings, sizeof *first); /* of each setting */
+    ddl_status status = first ? DDL_OK : ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory", sweep->path);
+    for (size_t i = 0; !status && i < sweep->n_runs; i++) {
+        const struct ddl_sweep_run *run = &sweep->runs[i];
+        if (!run->is_candidate && !first[run->setting])
+            first[run->setting] = run;
+    }
+    for (size_t a = 0; !status && a < sweep->n_settings; a++) {
+        for (size_t b = 0; b < a && !status; b++) {
+            if (first[a] && first[b] && recipes_are_replicates(first[a]->config, first[b]->config))
+                status = ddl_error_set(err, DDL_E_USAGE,
+                                       "%s: protocol: %s and %s compute the same: expected one of them",
+                                       sweep->path, sweep->settings[b].name, sweep->settings[a].name);
+        }
+    }
+    free(first);
+    return status;
+}
+
+/* A candidate and a run of the same setting. *checked: the configurations whose data was compared last.
  */
 static ddl_status check_pair(const struct ddl_sweep *sweep, const struct ddl_sweep_run *a,
                              const struct ddl_sweep_run *b, const struct ddl_train_config **checked,
                              struct ddl_error *err)
 {
     const struct ddl_train_config *const pair[2] = { a->config, b->config };
-    if (a->config->seed == b->config->seed)
-        return ddl_error_set(err, DDL_E_USAGE,
-                             "%s: protocol: seed %llu of %s is also that of %s: expected seeds that no "
-                             "choice has seen: set choose.seed",
-                             sweep->path, (unsigned long long)a->config->seed, a->name, b->name);
     if (is_same_pair(checked, pair))
         return DDL_OK;
     if (share_val_data(a->config, b->config))
@@ -253,6 +271,17 @@ static ddl_status check_pair(const struct ddl_sweep *sweep, const struct ddl_swe
     return DDL_OK;
 }
 
+static ddl_status check_seeds(const struct ddl_sweep *sweep, const struct ddl_sweep_run *a,
+                              const struct ddl_sweep_run *b, struct ddl_error *err)
+{
+    return a->config->seed != b->config->seed
+               ? DDL_OK
+               : ddl_error_set(err, DDL_E_USAGE,
+                               "%s: protocol: seed %llu of %s is also that of %s: expected seeds that no "
+                               "choice has seen: set choose.seed",
+                               sweep->path, (unsigned long long)a->config->seed, a->name, b->name);
+}
+
 static ddl_status check_choice(const struct ddl_sweep *sweep, struct ddl_error *err)
 {
     const struct ddl_train_config *checked[2] = { NULL, NULL };
@@ -261,7 +290,9 @@ static ddl_status check_choice(const struct ddl_sweep *sweep, struct ddl_error *
         const struct ddl_sweep_run *a = &sweep->runs[i];
         for (size_t j = 0; a->is_candidate && !status && j < sweep->n_runs; j++) {
             const struct ddl_sweep_run *b = &sweep->runs[j];
-            if (!b->is_candidate && a->setting == b->setting)
+            if (!b->is_candidate)
+                status = check_seeds(sweep, a, b, err);
+            if (!status && !b->is_candidate && a->setting == b->setting)
                 status = check_pair(sweep, a, b, checked, err);
         }
     }
@@ -273,5 +304,7 @@ ddl_status sweep_check_protocol(const struct ddl_sweep *sweep, struct ddl_error 
     if (!ddl_sweep_protocol_is_set(&sweep->protocol))
         return DDL_OK;
     ddl_status status = check_contrasts(sweep, err);
+    if (!status)
+        status = check_settings(sweep, err);
     return status ? status : check_choice(sweep, err);
 }

@@ -72,6 +72,12 @@ static void mistakes(void **state)
         const char *text, *says;
     } cases[] = {
         { BASE MODELS CHOICE PROTOCOL "seeds: [99, 100]\n", "expected seeds that no choice has seen" },
+        { BASE "models: [{name: baseline, model: baseline, lr: 1e-3, seeds: [100, 101]}, ddl-1]\n" CHOICE
+               "protocol: {primary: ddl-1 - baseline}\nseeds: [0]\n",
+          "seed 100 of choose/ddl-1_lr=1e-3 is also that of baseline_seed=100" },
+        { BASE "models: [{name: a, model: ddl-1}, {name: b, model: ddl-1, threads: 1}]\n"
+               "protocol: {primary: a - b}\nseeds: [0]\n",
+          "protocol: a and b compute the same: expected one of them" },
         { BASE MODELS PROTOCOL "seeds: [0]\nchoose: {key: lr, values: [1e-3, 2e-3], seed: 100}\n",
           "are validated on the same data" },
         { BASE "models: [baseline, scale, {name: ddl-1, val_data: auto}]\n" PROTOCOL
@@ -225,10 +231,10 @@ static void are_printed(void **state)
             write_run(models[m], seed, losses[m][seed]);
     }
     program("sweep sweep.yaml --status", 0);
-    printed(
-        "question: does it help?\nprimary contrast: ddl-1 - baseline\nsecondary contrast: ddl-1 - scale\n"
-        "secondary contrast: scale - baseline\nmargin of equivalence: 0.03\nlevel: 0.05\nstopping rule: four "
-        "seeds, no look before\n");
+    printed("question: does it help?\nprimary contrast: ddl-1 - baseline\nsecondary contrast: ddl-1 - scale\n"
+            "secondary contrast: scale - baseline\nmargin of equivalence: 0.03\nlevel: 0.05\npower: "
+            "0.8\nstopping rule: four "
+            "seeds, no look before\n");
     /* No look before all runs have ended. */
     is_not_tested("0 of 9 runs have ended: the contrasts of the protocol are tested when all have");
     for (size_t r = 0; r < sweep.n_runs; r++)
