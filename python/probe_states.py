@@ -25,11 +25,14 @@ def read_labels(arguments: argparse.Namespace, tensors: dict) -> np.ndarray:
     """The label of each token in the file; "-" for none."""
     if arguments.labels:
         with open(arguments.labels, encoding="utf-8") as file:
-            lines = np.array(file.read().split())
+            lines = file.read().splitlines()
         if len(lines) <= tensors["index"].max():
             sys.exit(f"{arguments.labels}: expected a label for each of {tensors['index'].max() + 1} tokens, "
                      f"found {len(lines)}")
-        return lines[tensors["index"]]
+        for number, line in enumerate(lines, 1):
+            if len(line.split()) != 1:
+                sys.exit(f"{arguments.labels}:{number}: expected one label, found '{line}'")
+        return np.array(lines)[tensors["index"]]
     token_at = dict(zip(tensors["index"].tolist(), tensors["tokens"].tolist()))
     labels = []
     for index, position in zip(tensors["index"].tolist(), tensors["positions"].tolist()):

@@ -58,6 +58,9 @@ class Run:
             values = self.metrics.get(key)
             if values is not None:
                 known = ~np.isnan(values)
+                if key == "loss":  # no target was counted: step 1, whose loss is also that of step 0, or a skipped one
+                    skipped = self.metrics.get("skipped", np.zeros_like(values)) == 1
+                    known &= ~((values == 0) & (skipped | (self.metrics["step"] == 0)))
                 loss.plot(self.metrics["step"][known], values[known], label=label)
         loss.set(xlabel="step", ylabel="loss (nats)")
         loss.legend()

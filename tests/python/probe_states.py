@@ -40,9 +40,15 @@ def made_up() -> None:
     assert found["fitted"] == 600 and found["tested"] == 200
     assert found["accuracy"]["0.attn"] > 0.97, found
     assert abs(found["accuracy"]["0.mlp"] - 0.5) < 0.12, found
-    (SCRATCH / "labels.txt").write_text("1 0 1")
+    (SCRATCH / "labels.txt").write_text("1\n0\n1\n")
     result = script("states.safetensors", "--labels", "labels.txt")
     assert result.returncode == 1 and "expected a label for each of 800 tokens, found 3" in result.stderr
+    for wrong, where in (("", 1), ("1 0", 401)):
+        lines = [str(label) for label in labels]
+        lines.insert(where - 1, wrong)
+        (SCRATCH / "labels.txt").write_text("\n".join(lines))
+        result = script("states.safetensors", "--labels", "labels.txt")
+        assert result.returncode == 1 and f"labels.txt:{where}: expected one label, found '{wrong}'" in result.stderr
 
 
 def of_a_model() -> None:

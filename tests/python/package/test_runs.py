@@ -47,3 +47,10 @@ def test_plot(run, tmp_path):
     chart.savefig(tmp_path / "run.png")
     assert (tmp_path / "run.png").stat().st_size > 10000
     assert len(chart.axes[0].lines) == 2 and len(chart.axes[1].lines) == 8
+
+
+def test_plot_leaves_out_steps_without_targets(run, tmp_path):
+    pytest.importorskip("matplotlib")
+    (tmp_path / "recipe.yaml").write_text((run / "recipe.yaml").read_text())
+    (tmp_path / "metrics.jsonl").write_text('{"step":0,"loss":0}\n{"step":1,"loss":0,"skipped":true}\n{"step":2,"loss":4}\n')
+    assert dd.runs.read(tmp_path).plot().axes[0].lines[0].get_ydata().tolist() == [4]
