@@ -46,6 +46,9 @@ struct ddl_group_ops {
     void (*abort)(void *group);
     /* Releases a group of which all calls are complete. */
     void (*close)(void *group);
+    /* Device memory in bytes that the library allocates for a group of `size` ranks. May be called on a
+     * backend that only plans. */
+    size_t (*memory_estimate)(void *ctx, size_t size, bool bf16);
 };
 
 #endif

@@ -36,7 +36,7 @@ found() {
     [ "$status" -ne 0 ] || fail "exit code 0"
 }
 
-for kernel in row_sum warp_operations product vectors; do
+for kernel in row_sum warp_operations product vectors histogram; do
     check $kernel correct $kernel
 done
 

@@ -240,6 +240,12 @@ inline bool __all_sync(unsigned mask, bool predicate, DDL_SITE)
     return __ballot_sync(mask, predicate, where) == mask;
 }
 
+/* As the hardware: relaxed, in one order for an address. Returns the old value. */
+inline unsigned atomicAdd(unsigned *address, unsigned value)
+{
+    return __atomic_fetch_add(address, value, __ATOMIC_RELAXED);
+}
+
 inline int __popc(unsigned bits)
 {
     return __builtin_popcount(bits);

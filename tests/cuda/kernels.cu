@@ -76,6 +76,27 @@ KERNEL(vectors, 256, struct rows)
     reinterpret_cast<float4 *>(a.y)[threadIdx.x] = tile[blockDim.x - 1 - threadIdx.x];
 }
 
+/* How often each number is in a row, -48 .. 48: counted by all threads at once. */
+KERNEL(histogram, 256, struct rows)
+{
+    SHARED(unsigned, counts, 97);
+    SHARED(unsigned, total, 1);
+    for (unsigned i = threadIdx.x; i < 97; i += blockDim.x)
+        counts[i] = 0;
+    if (threadIdx.x == 0)
+        total[0] = 0;
+    __syncthreads();
+    unsigned own = 0; /* the old values: 0, 1, ... of each number in some order */
+    for (unsigned i = threadIdx.x; i < a.columns; i += blockDim.x)
+        own += atomicAdd(&counts[static_cast<int>(a.x[i]) + 48], 1u);
+    atomicAdd(&total[0], own);
+    __syncthreads();
+    for (unsigned i = threadIdx.x; i < 97; i += blockDim.x)
+        a.y[i] = static_cast<float>(counts[i]);
+    if (threadIdx.x == 0)
+        a.y[97] = static_cast<float>(total[0]);
+}
+
 KERNEL(missing_barrier, 256, struct rows)
 {
     SHARED(float, sums, 256);

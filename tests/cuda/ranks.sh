@@ -50,10 +50,16 @@ bfloat16() {
     [ "$(wc -l <found)" -eq 3 ] && cmp expected found || { paste expected found; fail "the losses differ"; }
 }
 
-# Each rank has the memory of its device: half of it would be too little.
+# Each rank has the memory of its device: half of it would be too little. The prediction includes NCCL's memory.
 memory() {
-    export CUDA_SIM_MEMORY=800000000
+    export CUDA_SIM_MEMORY=2600000000
     must_train 2 cuda run_memory --steps 1
+    must_train 1 cuda run_predicted --dry-run --ranks 2 --steps 1 --json
+    grep -q '"exchange":1677[0-9]\{6\},' log || { cat log; fail "the prediction of 1600 MiB"; }
+    export CUDA_SIM_MEMORY=800000000
+    ! train 2 cuda run_small --steps 1 || fail "no error"
+    grep -q '^ddl: the run needs 2\.1 GiB of memory, backend cuda has 0\.7 GiB free; ' log || { cat log; fail "no message"; }
+    DDL_EXCHANGE=host must_train 2 cuda run_small --steps 1
 }
 
 choice() {

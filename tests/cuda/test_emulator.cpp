@@ -69,6 +69,17 @@ static int compare_warp_operations(const struct rows *a)
     return differences;
 }
 
+static int compare_histogram(const struct rows *a)
+{
+    float counts[98] = {};
+    for (unsigned i = 0; i < COLUMNS; i++)
+        counts[97] += counts[static_cast<int>(a->x[i]) + 48]++;
+    int differences = 0;
+    for (unsigned i = 0; i < 98; i++)
+        differences += difference("count", i, counts[i], a->y[i]);
+    return differences;
+}
+
 static int test_rows(const char *kernel, unsigned grid, unsigned threads, unsigned seed)
 {
     const size_t shared = strcmp(kernel, "vectors") == 0 ? sizeof(float) * 4 * threads : 0;
@@ -90,6 +101,8 @@ static int test_rows(const char *kernel, unsigned grid, unsigned threads, unsign
             differences = compare_row_sums(&a);
         else if (strcmp(kernel, "warp_operations") == 0)
             differences = compare_warp_operations(&a);
+        else if (strcmp(kernel, "histogram") == 0)
+            differences = compare_histogram(&a);
         else if (strcmp(kernel, "vectors") == 0)
             for (unsigned i = 0; i < 4 * threads; i++)
                 differences += difference("vector", i, x[4 * (threads - 1 - i / 4) + i % 4], y[i]);

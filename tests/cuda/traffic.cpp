@@ -162,6 +162,12 @@ void __tsan_write_range(const void *address, size_t bytes)
 {
     note(address, static_cast<unsigned>(bytes), true, __builtin_return_address(0));
 }
+unsigned __tsan_atomic32_fetch_add(volatile void *address, unsigned value, int order)
+{
+    note(const_cast<const void *>(address), 4, true, __builtin_return_address(0));
+    (void)order;
+    return __atomic_fetch_add(static_cast<volatile unsigned *>(address), value, __ATOMIC_RELAXED);
+}
 void __tsan_init() {}
 void __tsan_func_entry(const void *) {}
 void __tsan_func_exit() {}

@@ -21,10 +21,21 @@ void cuda_streams_fold_bwd(void *ctx, const struct streams_fold_grad_args *a)
     cuda_launch(d, CUDA_streams_fold_bwd, cuda_blocks(d, a->d * a->n, THREADS), 0, a);
 }
 
+/* Bytes of so many rows in shared memory; 0: they have no place. */
+static size_t held_bytes(size_t rows, size_t d)
+{
+    return d <= CUDA_STATE_SHARED / sizeof(float) / rows ? rows * d * sizeof(float) : 0;
+}
+
 void cuda_depth_fwd(void *ctx, const struct depth_args *a)
 {
     struct cuda_device *d = ctx;
-    cuda_launch(d, CUDA_depth_fwd, cuda_blocks(d, a->N, 1), (a->n + 1) * sizeof(float), a);
+    size_t scores = CUDA_DEPTH_HELD(a->n) * sizeof(float), sources = held_bytes(a->n + 1, a->d);
+    size_t copies = cuda_parts(a->n + 1, THREADS / 32) * cuda_parts(a->d, 4 * 32); /* of a thread */
+    bool held = sources > 0 && scores + sources <= CUDA_STATE_SHARED && copies <= CUDA_DEPTH_COPIES;
+    struct cuda_depth arguments = { *a, held };
+    CUDA_CLEAR_PADDING(&arguments);
+    cuda_launch(d, CUDA_depth_fwd, cuda_blocks(d, a->N, 1), scores + (held ? sources : 0), &arguments);
 }
 
 void cuda_depth_bwd(void *ctx, const struct depth_grad_args *a)
@@ -50,12 +61,6 @@ static void products_bwd(struct cuda_device *d, const struct project_grad_args *
     cuda_zero(d, a->dW, count * sizeof *a->dW);
     cuda_launch(d, CUDA_project_many_bwd, blocks * across, 0, &arguments);
     cuda_add_part(d, blocks, count + a->c, 0, count, a->dW);
-}
-
-/* Bytes of so many rows in shared memory; 0: they have no place. */
-static size_t held_bytes(size_t rows, size_t d)
-{
-    return d <= CUDA_STATE_SHARED / sizeof(float) / rows ? rows * d * sizeof(float) : 0;
 }
 
 void cuda_hyper_fwd(void *ctx, const struct hyper_args *a)

@@ -6,6 +6,7 @@
 #include "ddl/tokenizer.h"
 #include "model/pass/measure.h"
 #include "ops/ops.h"
+#include "train/step/collectives.h"
 #include "train/step/exchange.h"
 #include "train/step/optim.h"
 #include "train/config/run_data.h"
@@ -136,8 +137,8 @@ static double other_bytes(const struct ddl_train_config *t, const ddl_backend *b
 
 /* What depends on the number of ranks: moments, and the exchange between them. Without the padding of the
  * flat buffers, which is small. */
-static ddl_status plan_ranks(const struct ddl_train_config *t, bool host_memory, struct ddl_train_plan *out,
-                             struct ddl_error *err)
+static ddl_status plan_ranks(const struct ddl_train_config *t, const ddl_backend *backend,
+                             struct ddl_train_plan *out, struct ddl_error *err)
 {
     const struct ddl_partition partition =
         ddl_partition_of(out->params_total, t->comm_bucket, ddl_train_ranks(t));
@@ -149,8 +150,9 @@ static ddl_status plan_ranks(const struct ddl_train_config *t, bool host_memory,
         return status;
     out->ranks = partition.ranks;
     out->bytes_moments = 8 * ddl_partition_share(&partition, partition.ranks - 1);
-    out->bytes_exchange =
-        ddl_exchange_bytes(&partition, dtype, ddl_exchange_in_flight(rows, n, &partition), host_memory);
+    out->bytes_exchange = ddl_exchange_bytes(&partition, dtype, ddl_exchange_in_flight(rows, n, &partition),
+                                             backend->ops->host_memory) +
+                          ddl_collectives_device_bytes(backend, partition.ranks, dtype);
     out->bytes_sent = (double)ddl_exchange_traffic(&partition, dtype);
     free(rows);
     return DDL_OK;
@@ -181,7 +183,7 @@ ddl_status ddl_train_plan_on(const struct ddl_train_config *config, ddl_backend 
     if (!status)
         status = backend_bytes(&t, *backend, n_params, &of_backend, &out->bytes_capacity, err);
     if (!status)
-        status = plan_ranks(&t, (*backend)->ops->host_memory, out, err);
+        status = plan_ranks(&t, *backend, out, err);
     if (status) {
         *out = (struct ddl_train_plan){ 0 };
         return status;

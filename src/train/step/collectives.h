@@ -43,5 +43,9 @@ ddl_status ddl_collectives_create_host(struct ddl_collectives *out, ddl_comm *co
 ddl_status ddl_collectives_create_device(struct ddl_collectives *out, ddl_comm *comm,
                                          const ddl_backend *backend, size_t capacity,
                                          enum ddl_comm_dtype dtype, struct ddl_error *err);
+/* Device memory in bytes that its library allocates; 0 if the backend has none or DDL_EXCHANGE is "host".
+ * That every rank has a device of its own and the library is assumed: it is known when the ranks are
+ * connected. */
+size_t ddl_collectives_device_bytes(const ddl_backend *backend, size_t ranks, enum ddl_comm_dtype dtype);
 
 #endif

@@ -222,3 +222,12 @@ ddl_status ddl_collectives_create_device(struct ddl_collectives *out, ddl_comm *
     out->ctx = d;
     return DDL_OK;
 }
+
+size_t ddl_collectives_device_bytes(const ddl_backend *backend, size_t ranks, enum ddl_comm_dtype dtype)
+{
+    const struct ddl_group_ops *group = backend->ops->group;
+    enum wish wish;
+    if (ranks == 1 || !group || read_wish(&wish, NULL) || wish == HOST)
+        return 0;
+    return group->memory_estimate(backend->ctx, ranks, dtype == DDL_COMM_BF16);
+}

@@ -1,18 +1,26 @@
 /* The next token of a row of logits, by one block. Sums are of integers and have no order. A limit by number
- * or by weight is found bit by bit of the logits' keys, integers that compare as they do; numbers are read
- * again for each bit, from the cache. */
+ * or by weight is found by a radix select on the logits' keys, integers that compare as they do: a histogram
+ * of 11, 11 and then 10 bits. Each pass reads the row again, from the cache. */
 #include "backend/cuda/kernels/kernels.h"
 #include "backend/cuda/kernels/vectors.cuh"
 
-enum { THREADS = 512, WARPS = THREADS / 32 };
+enum { THREADS = 512, WARPS = THREADS / 32, BINS = 2048, OWN_BINS = BINS / THREADS, AHEAD = 4 };
 
 typedef unsigned long long sum_t;
+
+/* Sums by bin of a histogram, and where a limit is reached, in shared memory. */
+struct bins {
+    uint32_t low[BINS], high[BINS];
+    uint32_t found; /* BINS: in no bin */
+    sum_t left;     /* of the limit for that bin */
+};
 
 struct row {
     const float *z;
     size_t n;
     float top, temperature;
-    sum_t *sums; /* (THREADS) shared */
+    sum_t *sums; /* (WARPS) shared */
+    bins *histogram;
 };
 
 __device__ inline bool is_finite(float z)
@@ -37,20 +45,14 @@ __device__ inline uint32_t weight_of(const row &r, float z)
     return static_cast<uint32_t>(expf((z - r.top) / r.temperature) * (1 / DDL_WEIGHT_UNIT) + 0.5f);
 }
 
-/* The sum over the block, by one warp. */
-__device__ inline sum_t sum_of_block(sum_t x, sum_t *sums)
+/* The sum over the warp's lanes up to this one. */
+__device__ inline sum_t sum_of_lanes(sum_t x)
 {
-    __syncthreads(); /* sums may still be read */
-    sums[threadIdx.x] = x;
-    __syncthreads();
-    if (threadIdx.x < 32) {
-        for (unsigned i = threadIdx.x + 32; i < THREADS; i += 32)
-            x += sums[i];
-        x = warp_sum(x);
-        sums[threadIdx.x] = x;
+    for (unsigned distance = 1; distance < 32; distance *= 2) {
+        const sum_t other = __shfl_up_sync(ALL_LANES, x, distance);
+        x += threadIdx.x % 32 >= distance ? other : 0;
     }
-    __syncthreads();
-    return sums[0];
+    return x;
 }
 
 /* Where a part of the order ends: with the first `ties` ids that have this key. Key 0: nowhere. */
@@ -59,26 +61,84 @@ struct end_t {
     sum_t ties;
 };
 
+/* Adds in 64 bits, with atomics of 32 bits, which shared memory has instructions for. */
+__device__ inline void add_to_bin(bins *h, uint32_t bin, uint32_t x)
+{
+    if (x > 0 && atomicAdd(&h->low[bin], x) + x < x)
+        atomicAdd(&h->high[bin], 1u);
+}
+
+/* Adds the ids whose keys have the upper bits `prefix` (those from bit shift + bits on) to the histogram, by
+ * the `bits` bits below, from `shift` on. */
+__device__ inline void fill_bins(const row &r, bool by_weight, uint32_t prefix, int shift, int bits)
+{
+    for (size_t first = threadIdx.x; first < r.n; first += AHEAD * THREADS) {
+        float z[AHEAD];
+#pragma unroll
+        for (unsigned k = 0; k < AHEAD; k++)
+            z[k] = first + k * THREADS < r.n ? r.z[first + k * THREADS] : -INFINITY;
+#pragma unroll
+        for (unsigned k = 0; k < AHEAD; k++) {
+            const uint32_t upper = key_of(z[k]) >> shift;
+            if (is_finite(z[k]) && upper >> bits == prefix)
+                add_to_bin(r.histogram, upper & ((1u << bits) - 1), by_weight ? weight_of(r, z[k]) : 1);
+        }
+    }
+}
+
+/* The bin in which the sum from the last bin on reaches the limit. Each thread has OWN_BINS bins, the first
+ * thread the last ones. */
+__device__ inline void find_bin(const row &r, sum_t limit)
+{
+    bins *h = r.histogram;
+    const unsigned last = BINS - 1 - OWN_BINS * threadIdx.x;
+    sum_t own[OWN_BINS], mine = 0;
+    for (unsigned k = 0; k < OWN_BINS; k++) {
+        own[k] = static_cast<sum_t>(h->high[last - k]) << 32 | h->low[last - k];
+        mine += own[k];
+    }
+    const sum_t sum = sum_of_lanes(mine);
+    if (threadIdx.x % 32 == 31)
+        r.sums[threadIdx.x / 32] = sum;
+    __syncthreads();
+    sum_t before = sum - mine;
+    for (unsigned warp = 0; warp < threadIdx.x / 32; warp++)
+        before += r.sums[warp];
+    for (unsigned k = 0; k < OWN_BINS; k++) {
+        if (before < limit && before + own[k] >= limit) { /* in one bin of one thread */
+            h->found = last - k;
+            h->left = limit - before;
+        }
+        before += own[k];
+    }
+    __syncthreads();
+}
+
 /* Where the likeliest ids reach the limit (1 or more): in number, or in weight. */
 __device__ inline end_t find_end(const row &r, bool by_weight, sum_t limit)
 {
+    bins *h = r.histogram;
     uint32_t key = 0; /* its bits so far */
-    for (int bit = 31; bit >= 0; bit--) {
-        const uint32_t higher = key >> bit | 1;
-        sum_t sum = 0;
-        for (size_t i = threadIdx.x; i < r.n; i += THREADS) {
-            const float z = r.z[i];
-            if (key_of(z) >> bit == higher && is_finite(z))
-                sum += by_weight ? weight_of(r, z) : 1;
-        }
-        sum = sum_of_block(sum, r.sums);
-        if (sum >= limit)
-            key |= 1u << bit;
-        else
-            limit -= sum;
+    int shift = 32;
+    while (shift > 0) {
+        const int bits = shift == 10 ? 10 : 11;
+        shift -= bits;
+        __syncthreads(); /* the histogram may still be read */
+        for (unsigned i = threadIdx.x; i < BINS; i += THREADS)
+            h->low[i] = h->high[i] = 0;
+        if (threadIdx.x == 0)
+            h->found = BINS;
+        __syncthreads();
+        fill_bins(r, by_weight, key, shift, bits);
+        __syncthreads();
+        find_bin(r, limit);
+        if (h->found == BINS) /* all ids together have less */
+            return { 0, 0 };
+        key = key << bits | h->found;
+        limit = h->left;
     }
     const sum_t each = by_weight ? weight_of(r, logit_of(key)) : 1;
-    return { key, each ? (limit + each - 1) / each : limit };
+    return { key, (limit + each - 1) / each };
 }
 
 /* Weights of the ids that a warp has: ids [first, first + n) of the row. */
@@ -88,13 +148,19 @@ struct share {
     sum_t before; /* weight that warps before it have */
 };
 
-/* The weight of this lane's id in the warp's group of 32 from `i` on, 0 where it is not before the end or
+/* This lane's logits of the warp's AHEAD groups of 32 from `i` on, -INFINITY past the end. */
+__device__ inline void load_lane(float z[AHEAD], const row &r, const share &s, size_t i)
+{
+#pragma unroll
+    for (unsigned k = 0; k < AHEAD; k++, i += 32)
+        z[k] = i + threadIdx.x % 32 < s.n ? r.z[s.first + i + threadIdx.x % 32] : -INFINITY;
+}
+
+/* The weight of this lane's id, which has the logit z, in a group of 32, 0 where it is not before the end or
  * below `least`; `ties` so far, which all lanes have. */
-__device__ inline uint32_t lane_weight(const row &r, const share &s, size_t i, end_t end, uint32_t least,
-                                       sum_t *ties)
+__device__ inline uint32_t lane_weight(const row &r, float z, end_t end, uint32_t least, sum_t *ties)
 {
     const unsigned lane = threadIdx.x % 32;
-    const float z = i + lane < s.n ? r.z[s.first + i + lane] : -INFINITY;
     const uint32_t key = is_finite(z) ? key_of(z) : 0;
     const unsigned tied = __ballot_sync(ALL_LANES, key == end.key && key != 0);
     const unsigned before = static_cast<unsigned>(__popc(tied & ((1u << lane) - 1)));
@@ -126,8 +192,13 @@ __device__ inline sum_t divide(const row &r, end_t end, uint32_t least, share *s
     }
     sum_t ties = s->ties;
     mine = 0;
-    for (size_t i = 0; i < s->n; i += 32)
-        mine += lane_weight(r, *s, i, end, least, &ties);
+    for (size_t i = 0; i < s->n; i += 32 * AHEAD) {
+        float z[AHEAD];
+        load_lane(z, r, *s, i);
+#pragma unroll
+        for (unsigned k = 0; k < AHEAD; k++)
+            mine += lane_weight(r, z[k], end, least, &ties);
+    }
     mine = warp_sum(mine);
     __syncthreads();
     if (threadIdx.x % 32 == 0)
@@ -146,17 +217,17 @@ __device__ inline void pick(const row &r, end_t end, uint32_t least, const share
                             int32_t *id)
 {
     sum_t ties = s.ties, before = s.before;
-    for (size_t i = 0; i < s.n && before <= threshold; i += 32) {
-        const unsigned lane = threadIdx.x % 32;
-        const sum_t weight = lane_weight(r, s, i, end, least, &ties);
-        sum_t sum = weight;
-        for (unsigned distance = 1; distance < 32; distance *= 2) {
-            const sum_t other = __shfl_up_sync(ALL_LANES, sum, distance);
-            sum += lane >= distance ? other : 0;
+    for (size_t i = 0; i < s.n && before <= threshold; i += 32 * AHEAD) {
+        float z[AHEAD];
+        load_lane(z, r, s, i);
+#pragma unroll
+        for (unsigned k = 0; k < AHEAD; k++) {
+            const sum_t weight = lane_weight(r, z[k], end, least, &ties);
+            const sum_t sum = sum_of_lanes(weight);
+            if (before + sum > threshold && before + sum - weight <= threshold)
+                *id = static_cast<int32_t>(s.first + i + 32 * k + threadIdx.x % 32);
+            before += __shfl_sync(ALL_LANES, sum, 31);
         }
-        if (before + sum > threshold && before + sum - weight <= threshold)
-            *id = static_cast<int32_t>(s.first + i + lane);
-        before += __shfl_sync(ALL_LANES, sum, 31);
     }
 }
 
@@ -201,7 +272,8 @@ __device__ inline int32_t likeliest_of(const float *z, size_t n, sum_t *shared)
 
 KERNEL(choose, 512, struct choose_args)
 {
-    SHARED(sum_t, sums, THREADS);
+    SHARED(sum_t, sums, WARPS);
+    SHARED(bins, histogram, 1);
     for (size_t n = blockIdx.x; n < a.N; n += gridDim.x) {
         float *z = a.z + n * a.V;
         const float temperature = a.temperature[n];
@@ -219,7 +291,7 @@ KERNEL(choose, 512, struct choose_args)
                 if (threadIdx.x == 0)
                     a.id[n] = best;
             } else {
-                choose_of({ z, a.n, z[best], temperature, sums }, a, n);
+                choose_of({ z, a.n, z[best], temperature, sums, histogram }, a, n);
             }
         }
         __syncthreads();

@@ -1,5 +1,5 @@
 /* Attention over depth. A block has a row at a time: each warp computes the products of whole sources, then
- * the threads sum the sources column by column. */
+ * the threads sum the sources column by column. depth_fwd reads them once if they fit into shared memory. */
 #include "backend/cuda/kernels/columns.cuh"
 #include "backend/cuda/kernels/kernels.h"
 
@@ -48,15 +48,24 @@ __device__ inline float top_of(const float *scores, size_t n, float *total)
     return top;
 }
 
-KERNEL(depth_fwd, 128, struct depth_args)
+/* HELD: the sources are read once, into shared memory. */
+template <bool HELD> __device__ inline void depth_fwd_of(const struct depth_args &a, float *scores, bool fast)
 {
-    DYNAMIC_SHARED(float, scores);
     const size_t sources = a.n + 1;
-    const bool fast = in_fours(a), fast_h = a.d % 4 == 0 && aligned16(a.h);
+    const bool fast_h = a.d % 4 == 0 && aligned16(a.h);
+    float *const weights = scores + sources, *const held = scores + CUDA_DEPTH_HELD(a.n);
     for (size_t n = blockIdx.x; n < a.N; n += gridDim.x) {
-        __syncthreads(); /* the last row's scores are still read */
+        __syncthreads(); /* the last row's numbers are still read */
+        if (HELD) {
+            for (size_t i = threadIdx.x / 32; i < sources; i += WARPS)
+                for (size_t j = 4 * (threadIdx.x % 32); j < a.d; j += 4 * 32)
+                    cp_async_16(held + i * a.d + j, source_row(a, i, n) + j);
+            cp_async_commit();
+            cp_async_wait<0>(); /* products_of reads what the same thread has copied */
+        }
         for (size_t i = threadIdx.x / 32; i < sources; i += WARPS) {
-            const source_products p = products_of(a, source_row(a, i, n), nullptr, fast);
+            const float *v = HELD ? held + i * a.d : source_row(a, i, n);
+            const source_products p = products_of(a, v, nullptr, fast);
             if (threadIdx.x % 32 == 0) {
                 scores[i] = p.score;
                 if (a.rms)
@@ -67,16 +76,29 @@ KERNEL(depth_fwd, 128, struct depth_args)
         float total;
         const float top = top_of(scores, sources, &total);
         for (size_t i = threadIdx.x; i < sources; i += THREADS)
-            a.alpha[n * a.width + i] = expf(scores[i] - top) / total;
+            a.alpha[n * a.width + i] = weights[i] = expf(scores[i] - top) / total;
+        __syncthreads();
         EACH_FOUR(j, a.d)
         {
             float4 h = splat4(0);
-            for (size_t i = 0; i < sources; i++)
-                h = fma4(splat4(expf(scores[i] - top) / total), load_row4(source_row(a, i, n), j, a.d, fast),
-                         h);
+#pragma unroll 2 /* more take more registers */
+            for (size_t i = 0; i < sources; i++) {
+                const float *v = HELD ? held + i * a.d : source_row(a, i, n);
+                h = fma4(splat4(weights[i]), load_row4(v, j, a.d, fast), h);
+            }
             store_row4(a.h + n * a.d, j, a.d, fast_h, h);
         }
     }
+}
+
+KERNEL(depth_fwd, 128, struct cuda_depth)
+{
+    DYNAMIC_SHARED(float, scores);
+    const bool fast = in_fours(a.op);
+    if (a.held && fast)
+        depth_fwd_of<true>(a.op, scores, true);
+    else
+        depth_fwd_of<false>(a.op, scores, fast);
 }
 
 /* sum + the sum over the sources of e_i v_i, columns j .. j + 3. */

@@ -384,6 +384,15 @@ struct cuda_product {
     uint16_t *C16;
 };
 
+/* Shared memory has scores and weights of the n + 1 sources and, if held, from number CUDA_DEPTH_HELD(n) on
+ * a token's sources (n + 1, d). */
+#define CUDA_DEPTH_HELD(n) ((2 * ((n) + 1) + 3) / 4 * 4)
+enum { CUDA_DEPTH_COPIES = 64 }; /* that a thread has under way, at most: those of the emulator */
+struct cuda_depth {
+    struct depth_args op;
+    bool held;
+};
+
 struct cuda_depth_grad {
     struct depth_grad_args op;
     float *partial;
