@@ -25,6 +25,11 @@ static const struct ddl_trial_sequence far[] = { { 4200, 1 }, { 0, 1 } };
     .B = 1, .T = 2, .d = 6, .c = 1, ONE_OF_EACH, .H = 1, .h = 6, .R = 4, .m = 3, .rows = 2,                  \
     .kind = DDL_COMPRESS_CHANNEL, SEQUENCES(single)
 
+/* Rows for which a device has other kernels. */
+#define LONG_ROWS                                                                                            \
+    .B = 1, .T = 3, .c = 1, ONE_OF_EACH, .H = 1, .h = 4, .R = 2, .m = 3, .V = 5, .rows = 2, .tile = 3,       \
+    .kind = DDL_COMPRESS_CHANNEL, SEQUENCES(single)
+
 const struct ddl_op_sizes *ddl_op_awkward_sizes(size_t i)
 {
     static const struct ddl_op_sizes sizes[] = {
@@ -209,6 +214,8 @@ const struct ddl_op_sizes *ddl_op_awkward_sizes(size_t i)
           SEQUENCES(single) },
         { LOGITS, .V = 2052, .tile = 2052 }, /* four numbers at a time */
         { LOGITS, .V = 3075, .tile = 2051, .pad = 1 },
+        { LONG_ROWS, .d = 1500 },
+        { LONG_ROWS, .d = 4133, .pad = 1 },
         { .B = 1, /* more than 4,096 keys */
           .T = 2,
           .H = 1,

@@ -137,28 +137,47 @@ void cuda_attention_bwd(void *ctx, const struct attention_grad_args *a)
     }
 }
 
+/* Whether rows of heads in bfloat16 can be read in pairs of numbers: their strides and addresses. */
+static bool has_pairs(size_t h, size_t R, size_t strides, uintptr_t rows, uintptr_t floats)
+{
+    return (h | R / 2 | strides) % 2 == 0 && rows % sizeof(uint32_t) == 0 &&
+           floats % (2 * sizeof(float)) == 0;
+}
+
 void cuda_rope_fwd(void *ctx, const struct rope_args *a)
 {
     struct cuda_device *d = ctx;
-    cuda_launch(d, CUDA_rope_fwd, cuda_blocks(d, a->B * a->T * a->H, WARPS), 0, a);
+    const size_t units = a->B * a->T * a->H;
+    if (a->x16 && has_pairs(a->h, a->R, a->x_stride | a->y_stride, (uintptr_t)a->x16 | (uintptr_t)a->y16,
+                            (uintptr_t)a->cos | (uintptr_t)a->sin | (uintptr_t)a->w))
+        cuda_launch(d, CUDA_rope_fwd_bf16, cuda_blocks(d, units, 2 * WARPS), 0, a);
+    else
+        cuda_launch(d, CUDA_rope_fwd, cuda_blocks(d, units, WARPS), 0, a);
 }
 
 void cuda_rope_bwd(void *ctx, const struct rope_grad_args *a)
 {
     struct cuda_device *d = ctx;
-    const size_t units = a->B * a->T * a->H, row = a->h * sizeof *a->dw; /* of partial sums, of a warp */
+    const size_t units = a->B * a->T * a->H, row = a->h * sizeof *a->dw; /* of partial sums, of a head */
+    const bool pairs = a->x16 && has_pairs(a->h, a->R, a->x_stride | a->dy_stride | a->dx_stride,
+                                           (uintptr_t)a->x16 | (uintptr_t)a->dy16 | (uintptr_t)a->dx16,
+                                           (uintptr_t)a->cos | (uintptr_t)a->sin | (uintptr_t)a->w);
     const struct cuda_rope_grad arguments = { *a, d->scratch };
     if (units == 0)
         return;
     if (!a->w) {
-        cuda_launch(d, CUDA_rope_bwd, cuda_blocks(d, units, WARPS), 0, &arguments);
+        cuda_launch(d, pairs ? CUDA_rope_bwd_bf16 : CUDA_rope_bwd,
+                    cuda_blocks(d, units, pairs ? 2 * WARPS : WARPS), 0, &arguments);
         return;
     }
-    size_t warps = WARPS;
-    while (warps > 1 && warps * row > CUDA_STATE_SHARED)
-        warps /= 2;
-    const size_t blocks = cuda_blocks_of_sums(d, cuda_parts(units, warps));
-    cuda_launch_threads(d, CUDA_rope_bwd, blocks, 32 * warps, warps * row, &arguments);
+    size_t heads = WARPS; /* that a block has at a time: sums do not depend on their lanes */
+    while (heads > 1 && heads * row > CUDA_STATE_SHARED)
+        heads /= 2;
+    const size_t blocks = cuda_blocks_of_sums(d, cuda_parts(units, heads));
+    if (pairs && heads > 1)
+        cuda_launch_threads(d, CUDA_rope_bwd_bf16, blocks, 16 * heads, heads * row, &arguments);
+    else
+        cuda_launch_threads(d, CUDA_rope_bwd, blocks, 32 * heads, heads * row, &arguments);
     cuda_add_columns(d, blocks, a->h, a->dw);
 }
 

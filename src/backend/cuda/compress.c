@@ -98,5 +98,5 @@ void cuda_project_bwd(void *ctx, const struct project_grad_args *a)
 void cuda_embed_bwd(void *ctx, const struct embed_grad_args *a)
 {
     struct cuda_device *d = ctx;
-    cuda_launch(d, CUDA_embed_bwd, cuda_blocks(d, a->N, 1), 0, a);
+    cuda_launch(d, CUDA_embed_bwd, cuda_blocks(d, a->N * cuda_parts(a->d, COLUMNS), 1), 0, a);
 }

@@ -214,6 +214,15 @@ static inline size_t cuda_most_channels(size_t c)
         cuda_launch(d, CUDA_##name, cuda_blocks(d, a->N, 1), 0, a);                                          \
     }
 
+/* The same, with a kernel for rows of at most CUDA_SHORT_ROW numbers and one for longer ones. */
+#define CUDA_LONG_ROW_OP(name, args)                                                                         \
+    void cuda_##name(void *ctx, const struct args *a)                                                        \
+    {                                                                                                        \
+        struct cuda_device *d = ctx;                                                                         \
+        cuda_launch(d, a->d > CUDA_SHORT_ROW ? CUDA_##name##_long : CUDA_##name, cuda_blocks(d, a->N, 1), 0, \
+                    a);                                                                                      \
+    }
+
 #define CUDA_DECLARE(name, args) void cuda_##name(void *ctx, const struct args *a);
 DDL_OPS(CUDA_DECLARE)
 #undef CUDA_DECLARE

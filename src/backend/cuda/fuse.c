@@ -35,6 +35,8 @@ const void *cuda_take(struct cuda_cursor *c, enum cuda_kernel kernel)
 bool cuda_take_norm(struct cuda_cursor *c, struct cuda_projected_norm *out)
 {
     const struct rmsnorm_args *norm = cuda_take(c, CUDA_rmsnorm_fwd);
+    if (!norm)
+        norm = cuda_take(c, CUDA_rmsnorm_fwd_long);
     *out = (struct cuda_projected_norm){ 0 };
     if (!norm)
         return false;

@@ -3,8 +3,8 @@
 
 enum { COLUMNS = 4 * 128 }; /* of a block */
 
-CUDA_ROW_OP(f_norm_fwd, f_norm_args)
-CUDA_ROW_OP(f_norm_bwd, f_norm_grad_args)
+CUDA_LONG_ROW_OP(f_norm_fwd, f_norm_args)
+CUDA_LONG_ROW_OP(f_norm_bwd, f_norm_grad_args)
 CUDA_ROW_OP(scale_fwd, scale_args)
 CUDA_ROW_OP(gated_fwd, gated_args)
 CUDA_ROW_OP(gated_bwd, gated_grad_args)

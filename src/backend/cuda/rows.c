@@ -32,11 +32,7 @@ void cuda_copy_bf16(void *ctx, const struct copy_bf16_args *a)
     cuda_launch(d, CUDA_copy_bf16, cuda_blocks(d, n, EACH), 0, a);
 }
 
-void cuda_rmsnorm_fwd(void *ctx, const struct rmsnorm_args *a)
-{
-    struct cuda_device *d = ctx;
-    cuda_launch(d, CUDA_rmsnorm_fwd, cuda_blocks(d, a->N, 1), 0, a);
-}
+CUDA_LONG_ROW_OP(rmsnorm_fwd, rmsnorm_args)
 
 static void add_columns(struct cuda_device *device, const struct cuda_columns *columns)
 {
@@ -66,7 +62,8 @@ void cuda_rmsnorm_bwd(void *ctx, const struct rmsnorm_grad_args *a)
     size_t blocks = cuda_blocks_of_sums(d, a->N);
     if (a->N == 0)
         return;
-    cuda_launch(d, CUDA_rmsnorm_bwd, blocks, 0, &(struct cuda_rmsnorm_grad){ *a, d->scratch });
+    cuda_launch(d, a->d > CUDA_SHORT_ROW ? CUDA_rmsnorm_bwd_long : CUDA_rmsnorm_bwd, blocks, 0,
+                &(struct cuda_rmsnorm_grad){ *a, d->scratch });
     cuda_add_columns(d, blocks, a->d, a->dw);
 }
 

@@ -6,7 +6,7 @@ enum { THREADS = 128 };
 CUDA_ROW_OP(streams_sum, streams_sum_args)
 CUDA_ROW_OP(streams_write_fwd, streams_write_args)
 CUDA_ROW_OP(streams_write_bwd, streams_write_grad_args)
-CUDA_ROW_OP(source_bwd, source_grad_args)
+CUDA_LONG_ROW_OP(source_bwd, source_grad_args)
 
 void cuda_streams_fold_fwd(void *ctx, const struct streams_fold_args *a)
 {
@@ -45,8 +45,8 @@ void cuda_depth_bwd(void *ctx, const struct depth_grad_args *a)
     cuda_zero(d, a->dq, width * sizeof *a->dq);
     if (!blocks)
         return;
-    cuda_launch(d, CUDA_depth_bwd, blocks, 4 * (a->fwd.n + 1) * sizeof(float),
-                &(struct cuda_depth_grad){ *a, d->scratch });
+    cuda_launch(d, width > CUDA_SHORT_ROW ? CUDA_depth_bwd_long : CUDA_depth_bwd, blocks,
+                4 * (a->fwd.n + 1) * sizeof(float), &(struct cuda_depth_grad){ *a, d->scratch });
     cuda_add_columns(d, blocks, width, a->dq);
 }
 
@@ -127,7 +127,7 @@ void cuda_mhc_bwd(void *ctx, const struct mhc_grad_args *a)
         return;
     }
     size_t blocks = cuda_row_blocks(d, a->N, 1, width);
-    cuda_launch(d, CUDA_mhc_bwd, blocks, 2 * a->iterations * n * sizeof(double),
+    cuda_launch(d, CUDA_mhc_bwd, blocks, 4 * a->iterations * n * sizeof(double),
                 &(struct cuda_mhc_grad){ *a, d->scratch });
     for (size_t part = 0; part < 3; part++) {
         cuda_add_part(d, blocks, width, part * n, part < 2 ? n : n * n, a->dbias[part]);

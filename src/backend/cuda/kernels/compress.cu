@@ -272,48 +272,96 @@ KERNEL(compress_bwd, 128, struct cuda_compress_grad)
 
 /* ---- the embedding's gradient ---- */
 
-/* Block n adds the rows of row n's token if it is the token's first, in ascending order. */
-KERNEL(embed_bwd, 128, struct embed_grad_args)
+enum { AT_ONCE = 8 };
+
+/* A block has a row and 4 `threads` columns: it adds those of all rows of the row's token if that is the
+ * token's first, in ascending order. AT_ONCE of them are read before the first is added; `rows` is memory for
+ * these. */
+template <bool fast>
+__device__ inline void add_rows_of_tokens(const struct embed_grad_args &a, float *sums, unsigned *matches,
+                                          float *rows)
 {
-    enum { HELD = 4 }; /* fours of columns of a thread that are summed at a time */
-    SHARED(float, sums, WARPS);
-    SHARED(unsigned, matches, WARPS);
-    const bool fast = a.d % 4 == 0 && aligned16(a.dx, a.dE);
-    for (size_t n = blockIdx.x; n < a.N; n += gridDim.x) {
+    enum { TOKENS = 4 /* that a thread compares at a time */, WORDS = TOKENS * WARPS };
+    const size_t across = (a.d + 4 * THREADS - 1) / (4 * THREADS);
+    const unsigned N = static_cast<unsigned>(a.N);
+    float *held = rows + 4 * threadIdx.x; /* this thread's columns */
+    for (size_t unit = blockIdx.x; unit < N * across; unit += gridDim.x) {
+        const unsigned n = static_cast<unsigned>(unit / across);
+        const size_t column = 4 * ((unit - n * across) * THREADS + threadIdx.x);
         const int32_t token = a.tokens[n];
         bool earlier = false;
-        for (size_t m = threadIdx.x; m - threadIdx.x < n && !earlier; m += THREADS)
-            earlier = __any_sync(ALL_LANES, m < n && a.tokens[m] == token);
+        for (unsigned m = threadIdx.x; m - threadIdx.x < n && !earlier; m += TOKENS * THREADS) {
+            bool same = false;
+#pragma unroll
+            for (unsigned k = 0; k < TOKENS; k++) {
+                const int32_t other = m + k * THREADS < n ? a.tokens[m + k * THREADS] : ~token;
+                same = same || other == token;
+            }
+            earlier = __any_sync(ALL_LANES, same);
+        }
         if (block_sum(earlier ? 1.0f : 0.0f, sums) > 0)
             continue;
         float *dE = a.dE + static_cast<size_t>(token) * a.d;
-        for (size_t first = 0; first < a.d; first += 4 * THREADS * HELD) { /* columns */
-            float4 sum[HELD];
-            const auto column = [&](unsigned j) { return first + 4 * (threadIdx.x + THREADS * j); };
+        const bool in = column < a.d;
+        float4 sum = in ? load_row4(dE, column, a.d, fast) : splat4(0);
+        for (unsigned begin = n; begin < N; begin += TOKENS * THREADS) {
+            int32_t others[TOKENS];
+            unsigned votes[TOKENS];
 #pragma unroll
-            for (unsigned j = 0; j < HELD; j++)
-                sum[j] = column(j) < a.d ? load_row4(dE, column(j), a.d, fast) : splat4(0);
-            for (size_t begin = n; begin < a.N; begin += THREADS) {
-                const size_t mine = begin + threadIdx.x;
-                const unsigned votes = __ballot_sync(ALL_LANES, mine < a.N && a.tokens[mine] == token);
-                __syncthreads(); /* the last ones are still read */
-                if (threadIdx.x % 32 == 0)
-                    matches[threadIdx.x / 32] = votes;
-                __syncthreads();
-                for (unsigned w = 0; w < WARPS; w++)
-                    for (unsigned left = matches[w]; left; left &= left - 1) {
-                        const unsigned lane = static_cast<unsigned>(__ffs(static_cast<int>(left)) - 1);
-                        const float *dx = a.dx + (begin + 32 * w + lane) * a.d;
-#pragma unroll
-                        for (unsigned j = 0; j < HELD; j++)
-                            if (column(j) < a.d)
-                                sum[j] = add4(sum[j], load_row4(dx, column(j), a.d, fast));
-                    }
+            for (unsigned k = 0; k < TOKENS; k++) {
+                const unsigned m = begin + k * THREADS + threadIdx.x;
+                others[k] = m < N ? a.tokens[m] : ~token;
             }
 #pragma unroll
-            for (unsigned j = 0; j < HELD; j++)
-                if (column(j) < a.d)
-                    store_row4(dE, column(j), a.d, fast, sum[j]);
+            for (unsigned k = 0; k < TOKENS; k++)
+                votes[k] = __ballot_sync(ALL_LANES, others[k] == token);
+            __syncthreads(); /* the last ones are still read */
+            if (threadIdx.x % 32 == 0)
+#pragma unroll
+                for (unsigned k = 0; k < TOKENS; k++)
+                    matches[k * WARPS + threadIdx.x / 32] = votes[k];
+            __syncthreads();
+            unsigned words =
+                __ballot_sync(ALL_LANES, threadIdx.x % 32 < WORDS && matches[threadIdx.x % WORDS]);
+            for (unsigned left = 0, word = 0; left != 0 || words != 0;) {
+                unsigned count = 0; /* of rows that are in `held` */
+                for (; count < (fast ? AT_ONCE : 1) && (left != 0 || words != 0); count++) {
+                    if (left == 0) {
+                        word = static_cast<unsigned>(__ffs(static_cast<int>(words)) - 1);
+                        words &= words - 1;
+                        left = matches[word];
+                    }
+                    const unsigned bit = static_cast<unsigned>(__ffs(static_cast<int>(left)) - 1);
+                    const float *dx = a.dx + static_cast<size_t>(begin + 32 * word + bit) * a.d;
+                    left &= left - 1;
+                    if (!in)
+                        continue;
+                    if (fast)
+                        cp_async_16(held + count * 4 * THREADS, dx + column);
+                    else
+                        sum = add4(sum, load_row4(dx, column, a.d, false));
+                }
+                if (!fast || !in)
+                    continue;
+                cp_async_commit();
+                cp_async_wait<0>();
+#pragma unroll 2
+                for (unsigned k = 0; k < count; k++)
+                    sum = add4(sum, load4(held, k * 4 * THREADS));
+            }
         }
+        if (in)
+            store_row4(dE, column, a.d, fast, sum);
     }
+}
+
+KERNEL(embed_bwd, 128, struct embed_grad_args)
+{
+    SHARED(float, sums, WARPS);
+    SHARED(unsigned, matches, 4 * WARPS);
+    SHARED(float, rows, 4 * THREADS * AT_ONCE);
+    if (a.d % 4 == 0 && aligned16(a.dx, a.dE))
+        add_rows_of_tokens<true>(a, sums, matches, rows);
+    else
+        add_rows_of_tokens<false>(a, sums, matches, rows);
 }

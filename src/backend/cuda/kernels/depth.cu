@@ -3,7 +3,19 @@
 #include "backend/cuda/kernels/columns.cuh"
 #include "backend/cuda/kernels/kernels.h"
 
-enum { THREADS = 128, WARPS = THREADS / 32, FOURS = 8 };
+/* Fours of a row that a thread holds in registers, of rows of at most CUDA_SHORT_ROW numbers and of longer
+ * ones: those after them are read again, or added up in memory. */
+enum { THREADS = 128, WARPS = THREADS / 32, SHORT = CUDA_SHORT_ROW / (4 * THREADS), LONG = 8, UNALIGNED = 1 };
+
+/* The first of the four numbers that this thread has, in turn j. */
+__device__ inline size_t begin(unsigned j)
+{
+    return 4 * (threadIdx.x + THREADS * j);
+}
+
+/* Loops over the numbers that are not in registers. */
+#define EACH_LATER_FOUR(i, d)                                                                                \
+    _Pragma("unroll 1") for (size_t i = begin(F); F != SHORT && i < (d); i += 4 * THREADS)
 
 /* Row n of source i: a finished block, or the part after the last one. */
 __device__ inline const float *source_row(const struct depth_args &a, size_t i, size_t n)
@@ -101,30 +113,35 @@ KERNEL(depth_fwd, 128, struct cuda_depth)
         depth_fwd_of<false>(a.op, scores, fast);
 }
 
-/* sum + the sum over the sources of e_i v_i, columns j .. j + 3. */
-__device__ inline float4 add_sources(const struct depth_args &fwd, const float *e, size_t n, size_t j,
-                                     bool fast, float4 sum)
+/* sum_k + the sum over the sources of e_i v_i, of the fours that begin at column first(k). */
+template <bool fast, unsigned F, class First>
+__device__ inline void add_sources(const struct depth_args &fwd, const float *e, size_t n, First first,
+                                   float4 (&sum)[F])
 {
-    for (size_t i = 0; i <= fwd.n; i++)
-        sum = fma4(splat4(e[i]), load_row4(source_row(fwd, i, n), j, fwd.d, fast), sum);
-    return sum;
+#pragma unroll(F == SHORT ? 4 : 1)
+    for (size_t i = 0; i <= fwd.n; i++) {
+        const float *v = source_row(fwd, i, n);
+#pragma unroll
+        for (unsigned k = 0; k < F; k++)
+            if (first(k) < fwd.d)
+                sum[k] = fma4(splat4(e[i]), load_row4(v, first(k), fwd.d, fast), sum[k]);
+    }
 }
 
 /* Partial sums (grid, d) of dq. */
-KERNEL(depth_bwd, 128, struct cuda_depth_grad)
+template <bool fast, unsigned F>
+__device__ inline void depth_grads(const struct cuda_depth_grad &a, float *scores)
 {
-    DYNAMIC_SHARED(float, scores);
     const struct depth_args &fwd = a.op.fwd;
     const size_t sources = fwd.n + 1, d = fwd.d;
-    const bool fast = in_fours(fwd) && aligned16(a.op.dh);
     float *dots = scores + sources, *rstds = dots + sources, *e = rstds + sources;
     float *partial = a.partial + blockIdx.x * d;
-    float4 dq[FOURS];
+    float4 dq[F];
 #pragma unroll
-    for (unsigned k = 0; k < FOURS; k++)
+    for (unsigned k = 0; k < F; k++)
         dq[k] = splat4(0);
-    for (size_t j = 4 * (threadIdx.x + THREADS * FOURS); j < d; j += 4 * THREADS)
-        store_row4(partial, j, d, false, splat4(0));
+    EACH_LATER_FOUR(j, d)
+    store_row4(partial, j, d, false, splat4(0));
     for (size_t n = blockIdx.x; n < fwd.N; n += gridDim.x) {
         __syncthreads(); /* the last row's sums are still read */
         for (size_t i = threadIdx.x / 32; i < sources; i += WARPS) {
@@ -147,77 +164,137 @@ KERNEL(depth_bwd, 128, struct cuda_depth_grad)
             a.op.e[n * fwd.width + i] = e[i];
         }
         __syncthreads();
-#pragma unroll
-        for (unsigned k = 0; k < FOURS; k++) {
-            const size_t j = 4 * (threadIdx.x + THREADS * k);
-            if (j < d)
-                dq[k] = add_sources(fwd, e, n, j, fast, dq[k]);
+        add_sources<fast, F>(fwd, e, n, begin, dq);
+        EACH_LATER_FOUR(j, d)
+        {
+            float4 sum[1] = { load_row4(partial, j, d, false) };
+            add_sources<fast, 1>(
+                fwd, e, n, [&](unsigned) { return j; }, sum);
+            store_row4(partial, j, d, false, sum[0]);
         }
-        for (size_t j = 4 * (threadIdx.x + THREADS * FOURS); j < d; j += 4 * THREADS)
-            store_row4(partial, j, d, false,
-                       add_sources(fwd, e, n, j, fast, load_row4(partial, j, d, false)));
     }
 #pragma unroll
-    for (unsigned k = 0; k < FOURS; k++) {
-        const size_t j = 4 * (threadIdx.x + THREADS * k);
-        if (j < d)
-            store_row4(partial, j, d, false, dq[k]);
+    for (unsigned k = 0; k < F; k++)
+        if (begin(k) < d)
+            store_row4(partial, begin(k), d, false, dq[k]);
+}
+
+template <unsigned F> __device__ inline void depth_grads(const struct cuda_depth_grad &a, float *scores)
+{
+    if (in_fours(a.op.fwd) && aligned16(a.op.dh))
+        depth_grads<true, F>(a, scores);
+    else
+        depth_grads<false, UNALIGNED>(a, scores);
+}
+
+KERNEL(depth_bwd, 128, struct cuda_depth_grad)
+{
+    DYNAMIC_SHARED(float, scores);
+    depth_grads<SHORT>(a, scores);
+}
+
+KERNEL(depth_bwd_long, 128, struct cuda_depth_grad)
+{
+    DYNAMIC_SHARED(float, scores);
+    depth_grads<LONG>(a, scores);
+}
+
+/* Q_k += sum_s e_s q_s, of the fours that begin at column first(k). */
+template <bool fast, unsigned F, class First>
+__device__ inline void add_queries(const struct source_grad_args &a, size_t n, First first, float4 (&Q)[F])
+{
+#pragma unroll(F == SHORT ? 4 : 1)
+    for (size_t s = 0; s < a.n; s++) {
+        const float4 e = splat4(a.e[s * a.weights_stride + n * a.width]);
+#pragma unroll
+        for (unsigned k = 0; k < F; k++)
+            if (first(k) < a.d)
+                Q[k] = fma4(e, load_row4(a.q + s * a.d, first(k), a.d, fast), Q[k]);
     }
 }
 
-/* Q of columns j .. j + 3: sum_s e_s q_s */
-__device__ inline float4 queries_of(const struct source_grad_args &a, size_t n, size_t j, bool fast)
+/* dv = sum_s alpha_s dh_s + Q - v `along` */
+template <bool fast, unsigned F, class First>
+__device__ inline void put_source_grad(const struct source_grad_args &a, size_t n, First first,
+                                       const float4 (&v)[F], const float4 (&Q)[F], float along)
 {
-    float4 sum = splat4(0);
-    for (size_t s = 0; s < a.n; s++)
-        sum = fma4(splat4(a.e[s * a.weights_stride + n * a.width]), load_row4(a.q + s * a.d, j, a.d, fast),
-                   sum);
-    return sum;
+    const size_t row = n * a.d;
+    float4 sum[F];
+#pragma unroll
+    for (unsigned k = 0; k < F; k++)
+        sum[k] = a.accumulate && first(k) < a.d ? load_row4(a.dv + row, first(k), a.d, fast) : splat4(0);
+#pragma unroll(F == SHORT ? 4 : 1)
+    for (size_t s = 0; s < a.n; s++) {
+        const float4 alpha = splat4(a.alpha[s * a.weights_stride + n * a.width]);
+#pragma unroll
+        for (unsigned k = 0; k < F; k++)
+            if (first(k) < a.d)
+                sum[k] = fma4(alpha, load_row4(a.dh + s * a.dh_stride + row, first(k), a.d, fast), sum[k]);
+    }
+#pragma unroll
+    for (unsigned k = 0; k < F; k++)
+        if (first(k) < a.d)
+            put_row4(a.dv, a.dv16, row, first(k), a.d, fast, fma4(v[k], splat4(-along), add4(sum[k], Q[k])));
 }
 
-/* dv = sum_s alpha_s dh_s + Q - v `along`, columns j .. j + 3 of row n. */
-__device__ inline void put_source_grad(const struct source_grad_args &a, size_t n, size_t j, bool fast,
-                                       float4 v, float4 Q, float along)
+template <bool fast, unsigned F>
+__device__ inline void source_grads(const struct source_grad_args &a, float *sums)
 {
-    float4 sum = a.accumulate ? load_row4(a.dv + n * a.d, j, a.d, fast) : splat4(0);
-    for (size_t s = 0; s < a.n; s++)
-        sum = fma4(splat4(a.alpha[s * a.weights_stride + n * a.width]),
-                   load_row4(a.dh + s * a.dh_stride + n * a.d, j, a.d, fast), sum);
-    put_row4(a.dv, a.dv16, n * a.d, j, a.d, fast, fma4(v, splat4(-along), add4(sum, Q)));
+    const size_t d = a.d;
+    for (size_t n = blockIdx.x; n < a.N; n += gridDim.x) {
+        const float *row = a.v + n * d;
+        float4 v[F], Q[F];
+        float squares = 0, with_Q = 0;
+#pragma unroll
+        for (unsigned k = 0; k < F; k++) {
+            v[k] = begin(k) < d ? load_row4(row, begin(k), d, fast) : splat4(0);
+            Q[k] = splat4(0);
+        }
+        add_queries<fast, F>(a, n, begin, Q);
+#pragma unroll
+        for (unsigned k = 0; k < F; k++) {
+            squares += dot4(v[k], v[k]);
+            with_Q += dot4(v[k], Q[k]);
+        }
+        EACH_LATER_FOUR(j, d)
+        {
+            const float4 x = load_row4(row, j, d, fast);
+            float4 own[1] = { splat4(0) };
+            add_queries<fast, 1>(
+                a, n, [&](unsigned) { return j; }, own);
+            squares += dot4(x, x);
+            with_Q += dot4(x, own[0]);
+        }
+        const float mean = block_sum(squares, sums) / static_cast<float>(d);
+        const float along = block_sum(with_Q, sums) / static_cast<float>(d) / (mean + a.eps);
+        put_source_grad<fast, F>(a, n, begin, v, Q, along);
+        EACH_LATER_FOUR(j, d)
+        {
+            const auto column = [&](unsigned) { return j; };
+            const float4 x[1] = { load_row4(row, j, d, fast) };
+            float4 own[1] = { splat4(0) };
+            add_queries<fast, 1>(a, n, column, own);
+            put_source_grad<fast, 1>(a, n, column, x, own, along);
+        }
+    }
+}
+
+template <unsigned F> __device__ inline void source_grads(const struct source_grad_args &a, float *sums)
+{
+    if (a.d % 4 == 0 && a.dh_stride % 4 == 0 && aligned16(a.v, a.q, a.dh, a.dv) && aligned8(a.dv16))
+        source_grads<true, F>(a, sums);
+    else
+        source_grads<false, UNALIGNED>(a, sums);
 }
 
 KERNEL(source_bwd, 128, struct source_grad_args)
 {
     SHARED(float, sums, WARPS);
-    const size_t d = a.d;
-    const bool fast =
-        d % 4 == 0 && a.dh_stride % 4 == 0 && aligned16(a.v, a.q, a.dh, a.dv) && aligned8(a.dv16);
-    for (size_t n = blockIdx.x; n < a.N; n += gridDim.x) {
-        float4 v[FOURS], Q[FOURS];
-        float squares = 0, with_Q = 0;
-#pragma unroll
-        for (unsigned k = 0; k < FOURS; k++) {
-            const size_t j = 4 * (threadIdx.x + THREADS * k);
-            v[k] = j < d ? load_row4(a.v + n * d, j, d, fast) : splat4(0);
-            Q[k] = j < d ? queries_of(a, n, j, fast) : splat4(0);
-            squares += dot4(v[k], v[k]);
-            with_Q += dot4(v[k], Q[k]);
-        }
-        for (size_t j = 4 * (threadIdx.x + THREADS * FOURS); j < d; j += 4 * THREADS) {
-            const float4 x = load_row4(a.v + n * d, j, d, fast);
-            squares += dot4(x, x);
-            with_Q += dot4(x, queries_of(a, n, j, fast));
-        }
-        const float mean = block_sum(squares, sums) / static_cast<float>(d);
-        const float along = block_sum(with_Q, sums) / static_cast<float>(d) / (mean + a.eps);
-#pragma unroll
-        for (unsigned k = 0; k < FOURS; k++) {
-            const size_t j = 4 * (threadIdx.x + THREADS * k);
-            if (j < d)
-                put_source_grad(a, n, j, fast, v[k], Q[k], along);
-        }
-        for (size_t j = 4 * (threadIdx.x + THREADS * FOURS); j < d; j += 4 * THREADS)
-            put_source_grad(a, n, j, fast, load_row4(a.v + n * d, j, d, fast), queries_of(a, n, j, fast),
-                            along);
-    }
+    source_grads<SHORT>(a, sums);
+}
+
+KERNEL(source_bwd_long, 128, struct source_grad_args)
+{
+    SHARED(float, sums, WARPS);
+    source_grads<LONG>(a, sums);
 }

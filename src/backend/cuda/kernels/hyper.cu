@@ -343,30 +343,50 @@ __device__ inline const float *part(const float *const *list, unsigned i)
     return i == 0 ? list[0] : i == 1 ? list[1] : list[2];
 }
 
-/* Sinkhorn's algorithm on M (n, n) in shared memory, in double, by the first n threads of the first warp; all
- * threads of the warp call it. `sums` (iterations, 2, n), of columns and of rows, or NULL. */
+/* Sinkhorn's algorithm on M (n, n) in shared memory, in double, by the first warp: a thread of the first n
+ * has a column or a row. `sums`: (2 iterations, n) sums of columns and of rows in turn, and as many
+ * reciprocals of them, or NULL. */
 __device__ inline void sinkhorn(unsigned n, unsigned iterations, double *M, double *sums)
 {
-    const unsigned i = threadIdx.x;
-    if (i < n) {
-        double top = M[i];
-        for (unsigned k = 1; k < n; k++)
-            top = M[k * n + i] > top ? M[k * n + i] : top;
-        for (unsigned k = 0; k < n; k++)
-            M[k * n + i] = exp(M[k * n + i] - top);
+    enum { EACH = MOST * MOST / 32 };
+    const unsigned i = threadIdx.x, steps = 2 * iterations;
+    double exps[EACH];
+#pragma unroll
+    for (unsigned k = 0; k < EACH; k++) {
+        const unsigned at = i + 32 * k, column = at % n;
+        double top = M[column];
+#pragma unroll 1
+        for (unsigned row = 1; row < n; row++)
+            top = M[row * n + column] > top ? M[row * n + column] : top;
+        exps[k] = at < n * n ? exp(M[at] - top) : 0;
     }
-    for (unsigned step = 0; step < 2 * iterations; step++) {
+    __syncwarp();
+#pragma unroll
+    for (unsigned k = 0; k < EACH; k++)
+        if (i + 32 * k < n * n)
+            M[i + 32 * k] = exps[k];
+    for (unsigned step = 0; step < steps; step++) {
         double *line = step % 2 == 0 ? M + i : M + i * n;
         const unsigned apart = step % 2 == 0 ? n : 1;
         __syncwarp();
         if (i < n) {
-            double sum = 0;
-            for (unsigned k = 0; k < n; k++)
-                sum += line[k * apart];
-            for (unsigned k = 0; k < n; k++)
-                line[k * apart] /= sum;
-            if (sums)
+            double own[MOST], sum = 0;
+#pragma unroll
+            for (unsigned k = 0; k < MOST; k++)
+                own[k] = k < n ? line[k * apart] : 0;
+#pragma unroll
+            for (unsigned k = 0; k < MOST; k++)
+                if (k < n)
+                    sum += own[k];
+            const double reciprocal = 1 / sum;
+#pragma unroll
+            for (unsigned k = 0; k < MOST; k++)
+                if (k < n)
+                    line[k * apart] = own[k] * reciprocal;
+            if (sums) {
                 sums[step * n + i] = sum;
+                sums[(steps + step) * n + i] = reciprocal;
+            }
         }
     }
     __syncwarp();
@@ -377,17 +397,28 @@ __device__ inline void sinkhorn(unsigned n, unsigned iterations, double *M, doub
 __device__ inline void sinkhorn_bwd(unsigned n, unsigned iterations, double *M, double *dM,
                                     const double *sums)
 {
-    const unsigned i = threadIdx.x;
-    for (unsigned step = 2 * iterations; step-- > 0;) {
+    const unsigned i = threadIdx.x, steps = 2 * iterations;
+    for (unsigned step = steps; step-- > 0;) {
         const unsigned begin = step % 2 == 0 ? i : i * n, apart = step % 2 == 0 ? n : 1;
         __syncwarp();
         if (i < n) {
-            double along = 0;
-            for (unsigned k = 0; k < n; k++)
-                along += dM[begin + k * apart] * M[begin + k * apart];
-            for (unsigned k = 0; k < n; k++) {
-                dM[begin + k * apart] = (dM[begin + k * apart] - along) / sums[step * n + i];
-                M[begin + k * apart] *= sums[step * n + i];
+            const double sum = sums[step * n + i], reciprocal = sums[(steps + step) * n + i];
+            double own[MOST], gradient[MOST], along = 0;
+#pragma unroll
+            for (unsigned k = 0; k < MOST; k++) {
+                own[k] = k < n ? M[begin + k * apart] : 0;
+                gradient[k] = k < n ? dM[begin + k * apart] : 0;
+            }
+#pragma unroll
+            for (unsigned k = 0; k < MOST; k++)
+                if (k < n)
+                    along += gradient[k] * own[k];
+#pragma unroll
+            for (unsigned k = 0; k < MOST; k++) {
+                if (k >= n)
+                    continue;
+                dM[begin + k * apart] = (gradient[k] - along) * reciprocal;
+                M[begin + k * apart] = own[k] * sum;
             }
         }
     }
@@ -421,17 +452,17 @@ KERNEL(mhc_fwd, 128, struct mhc_args)
                 M[p - 2 * n] = z;
         }
         __syncthreads();
-        if (p < 32)
+        if (p < 32) /* while the other warps read */
             sinkhorn(n, static_cast<unsigned>(a.iterations), M, nullptr);
+        EACH_FOUR(i, a.d)
+        read_streams(a.x_in + token * a.d, a.X + token * n * a.d, reads, n, a.d, i, fast);
         __syncthreads();
         for (unsigned i = p; i < n * n; i += THREADS)
             w[2 * n + i] = a.identity ? (i % (n + 1) == 0 ? 1.0f : 0.0f) : static_cast<float>(M[i]);
-        EACH_FOUR(i, a.d)
-        read_streams(a.x_in + token * a.d, a.X + token * n * a.d, reads, n, a.d, i, fast);
     }
 }
 
-/* Partial sums of each block: dbias (n (n + 2)), dscale (3). Dynamic shared memory: (iterations, 2, n). */
+/* Partial sums of each block: dbias (n (n + 2)), dscale (3). Dynamic shared memory: the sums of sinkhorn. */
 KERNEL(mhc_bwd, 128, struct cuda_mhc_grad)
 {
     SHARED(float, reads, MOST);

@@ -32,7 +32,9 @@
     K(loss,   likeliest,     256) \
     K(choose, choose,        512) \
     K(norms,  rmsnorm_fwd,   128) \
+    K(norms,  rmsnorm_fwd_long, 128) \
     K(norms,  rmsnorm_bwd,   128) \
+    K(norms,  rmsnorm_bwd_long, 128) \
     K(norms,  projected_norm_fwd, 128) \
     K(norms,  projected_norm_bwd, 128) \
     K(norms,  add_columns,   256) \
@@ -65,7 +67,9 @@
     K(attention_part, attention_part, 256) \
     K(attention_part, attention_join, 256) \
     K(rope, rope_fwd,        256) \
+    K(rope, rope_fwd_bf16,   256) \
     K(rope, rope_bwd,        256) \
+    K(rope, rope_bwd_bf16,   256) \
     K(rope, mix_values_fwd,  256) \
     K(rope, mix_values_bwd,  256) \
     K(rope, cache_append,    256) \
@@ -80,7 +84,9 @@
     K(delta, delta_bwd_read, 256) \
     K(delta, read_delta_bwd, 256) \
     K(residual, f_norm_fwd, 128) \
+    K(residual, f_norm_fwd_long, 128) \
     K(residual, f_norm_bwd, 128) \
+    K(residual, f_norm_bwd_long, 128) \
     K(residual, scale_fwd, 128) \
     K(residual, scale_bwd, 128) \
     K(residual, gated_fwd, 128) \
@@ -114,7 +120,9 @@
     K(project, project_many_bwd, 128) \
     K(depth, depth_fwd, 128) \
     K(depth, depth_bwd, 128) \
+    K(depth, depth_bwd_long, 128) \
     K(depth, source_bwd, 128) \
+    K(depth, source_bwd_long, 128) \
     K(streams, streams_sum, 128) \
     K(streams, streams_fold_fwd, 128) \
     K(streams, streams_fold_bwd, 128) \
@@ -139,6 +147,10 @@ struct cuda_columns {
     const float *partial; /* (blocks, width), `stride` numbers from block to block */
     float *y;             /* (width) += */
 };
+
+/* Norms, their gradients and those of attention over depth have two kernels each: of rows of at most
+ * CUDA_SHORT_ROW numbers, and of longer ones (_long), which need more registers. */
+enum { CUDA_SHORT_ROW = 1024 };
 
 struct cuda_rmsnorm_grad {
     struct rmsnorm_grad_args op;

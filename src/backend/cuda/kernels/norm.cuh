@@ -21,19 +21,27 @@ struct norm_row {
     {
         return 1.0f / sqrtf(squares / static_cast<float>(a.d) + a.eps);
     }
+    __device__ float4 w(size_t i) const
+    {
+        return load_row4(a.w, i, a.d, fast);
+    }
     __device__ float4 y(size_t i, float4 x, float rstd) const
     {
-        return multiply4(scale4(x, rstd), load_row4(a.w, i, a.d, fast));
+        return multiply4(scale4(x, rstd), w(i));
     }
-    __device__ void finish(size_t i, float4 x, float rstd) const
+    __device__ void finish(size_t i, float4 x, float4 w, float rstd) const
     {
-        const float4 y = this->y(i, x, rstd);
+        const float4 y = multiply4(scale4(x, rstd), w);
         if (a.y)
             store_row4(a.y + row, i, a.d, fast, y);
         if (a.y16)
             store_row4_bf16(a.y16 + row, i, a.d, fast, y);
         if (a.x16)
             store_row4_bf16(a.x16 + row, i, a.d, fast, x);
+    }
+    __device__ void finish(size_t i, float4 x, float rstd) const
+    {
+        finish(i, x, w(i), rstd);
     }
 };
 

@@ -30,73 +30,118 @@ enum { THREADS = 128, WARPS = THREADS / 32 };
 
 /* ---- f_norm ---- */
 
-enum { FOURS = 8 }; /* fours of a row that a thread holds in registers; those after them are read again */
+/* Fours of a row that a thread holds in registers, of rows of at most CUDA_SHORT_ROW numbers and of longer
+ * ones; those after them are read again. */
+enum { SHORT = CUDA_SHORT_ROW / (4 * THREADS), LONG = 8, UNALIGNED = 1 };
 
 __device__ inline size_t begin(unsigned j)
 {
     return 4 * (threadIdx.x + THREADS * j);
 }
 
-KERNEL(f_norm_fwd, 128, struct f_norm_args)
+/* Loops over the numbers that are not in registers. */
+#define EACH_LATER_FOUR(i, d)                                                                                \
+    _Pragma("unroll 1") for (size_t i = begin(F); F != SHORT && i < (d); i += 4 * THREADS)
+
+template <bool fast, unsigned F> __device__ inline void f_norm_rows(const struct f_norm_args &a, float *sums)
 {
-    SHARED(float, sums, WARPS);
-    const bool fast = a.d % 4 == 0 && aligned16(a.f);
     for (size_t n = blockIdx.x; n < a.N; n += gridDim.x) {
         float *f = a.f + n * a.d;
-        float4 held[FOURS];
+        float4 held[F];
         float squares = 0;
 #pragma unroll
-        for (unsigned j = 0; j < FOURS; j++) {
+        for (unsigned j = 0; j < F; j++)
             held[j] = begin(j) < a.d ? load_row4(f, begin(j), a.d, fast) : splat4(0);
+#pragma unroll
+        for (unsigned j = 0; j < F; j++)
             squares += dot4(held[j], held[j]);
-        }
-        for (size_t i = begin(FOURS); i < a.d; i += 4 * THREADS) {
+        EACH_LATER_FOUR(i, a.d)
+        {
             const float4 v = load_row4(f, i, a.d, fast);
             squares += dot4(v, v);
         }
         const float rstd = 1.0f / sqrtf(block_sum(squares, sums) / static_cast<float>(a.d) + a.eps);
 #pragma unroll
-        for (unsigned j = 0; j < FOURS; j++)
+        for (unsigned j = 0; j < F; j++)
             if (begin(j) < a.d)
                 store_row4(f, begin(j), a.d, fast, scale4(held[j], rstd));
-        for (size_t i = begin(FOURS); i < a.d; i += 4 * THREADS)
-            store_row4(f, i, a.d, fast, scale4(load_row4(f, i, a.d, fast), rstd));
+        EACH_LATER_FOUR(i, a.d)
+        store_row4(f, i, a.d, fast, scale4(load_row4(f, i, a.d, fast), rstd));
         if (a.rstd && threadIdx.x == 0)
             a.rstd[n] = rstd;
     }
 }
 
-/* df = rstd (g - f mean(f g)) */
-__device__ inline void put_f_norm_grad(const struct f_norm_grad_args &a, size_t n, size_t i, bool fast,
-                                       float mean, float4 f, float4 g)
+template <unsigned F> __device__ inline void f_norm_rows(const struct f_norm_args &a, float *sums)
 {
-    put_row4(a.df, a.df16, n * a.d, i, a.d, fast, scale4(add4(g, scale4(f, -mean)), a.rstd[n]));
+    if (a.d % 4 == 0 && aligned16(a.f))
+        f_norm_rows<true, F>(a, sums);
+    else
+        f_norm_rows<false, UNALIGNED>(a, sums);
+}
+
+KERNEL(f_norm_fwd, 128, struct f_norm_args)
+{
+    SHARED(float, sums, WARPS);
+    f_norm_rows<SHORT>(a, sums);
+}
+
+KERNEL(f_norm_fwd_long, 128, struct f_norm_args)
+{
+    SHARED(float, sums, WARPS);
+    f_norm_rows<LONG>(a, sums);
+}
+
+/* df = rstd (g - f mean(f g)) */
+template <bool fast, unsigned F>
+__device__ inline void f_norm_grads(const struct f_norm_grad_args &a, float *sums)
+{
+    for (size_t n = blockIdx.x; n < a.N; n += gridDim.x) {
+        const float *f = a.f + n * a.d, *df = a.df + n * a.d;
+        const float rstd = a.rstd[n];
+        float4 held_f[F], held_g[F];
+        float dot = 0;
+#pragma unroll
+        for (unsigned j = 0; j < F; j++) {
+            held_f[j] = begin(j) < a.d ? load_row4(f, begin(j), a.d, fast) : splat4(0);
+            held_g[j] = begin(j) < a.d ? load_row4(df, begin(j), a.d, fast) : splat4(0);
+        }
+#pragma unroll
+        for (unsigned j = 0; j < F; j++)
+            dot += dot4(held_f[j], held_g[j]);
+        EACH_LATER_FOUR(i, a.d)
+        dot += dot4(load_row4(f, i, a.d, fast), load_row4(df, i, a.d, fast));
+        const float mean = block_sum(dot, sums) / static_cast<float>(a.d);
+        const auto put = [&](size_t i, float4 f, float4 g) {
+            put_row4(a.df, a.df16, n * a.d, i, a.d, fast, scale4(add4(g, scale4(f, -mean)), rstd));
+        };
+#pragma unroll
+        for (unsigned j = 0; j < F; j++)
+            if (begin(j) < a.d)
+                put(begin(j), held_f[j], held_g[j]);
+        EACH_LATER_FOUR(i, a.d)
+        put(i, load_row4(f, i, a.d, fast), load_row4(df, i, a.d, fast));
+    }
+}
+
+template <unsigned F> __device__ inline void f_norm_grads(const struct f_norm_grad_args &a, float *sums)
+{
+    if (a.d % 4 == 0 && aligned16(a.f, a.df) && aligned8(a.df16))
+        f_norm_grads<true, F>(a, sums);
+    else
+        f_norm_grads<false, UNALIGNED>(a, sums);
 }
 
 KERNEL(f_norm_bwd, 128, struct f_norm_grad_args)
 {
     SHARED(float, sums, WARPS);
-    const bool fast = a.d % 4 == 0 && aligned16(a.f, a.df) && aligned8(a.df16);
-    for (size_t n = blockIdx.x; n < a.N; n += gridDim.x) {
-        const float *f = a.f + n * a.d, *df = a.df + n * a.d;
-        float4 held_f[FOURS], held_g[FOURS];
-        float dot = 0;
-#pragma unroll
-        for (unsigned j = 0; j < FOURS; j++) {
-            held_f[j] = begin(j) < a.d ? load_row4(f, begin(j), a.d, fast) : splat4(0);
-            held_g[j] = begin(j) < a.d ? load_row4(df, begin(j), a.d, fast) : splat4(0);
-            dot += dot4(held_f[j], held_g[j]);
-        }
-        for (size_t i = begin(FOURS); i < a.d; i += 4 * THREADS)
-            dot += dot4(load_row4(f, i, a.d, fast), load_row4(df, i, a.d, fast));
-        const float mean = block_sum(dot, sums) / static_cast<float>(a.d);
-#pragma unroll
-        for (unsigned j = 0; j < FOURS; j++)
-            if (begin(j) < a.d)
-                put_f_norm_grad(a, n, begin(j), fast, mean, held_f[j], held_g[j]);
-        for (size_t i = begin(FOURS); i < a.d; i += 4 * THREADS)
-            put_f_norm_grad(a, n, i, fast, mean, load_row4(f, i, a.d, fast), load_row4(df, i, a.d, fast));
-    }
+    f_norm_grads<SHORT>(a, sums);
+}
+
+KERNEL(f_norm_bwd_long, 128, struct f_norm_grad_args)
+{
+    SHARED(float, sums, WARPS);
+    f_norm_grads<LONG>(a, sums);
 }
 
 /* ---- scale ---- */

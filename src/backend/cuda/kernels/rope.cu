@@ -15,18 +15,103 @@ __device__ inline struct rotated rotate(float x1, float x2, float c, float s, fl
     return { x1 * c - sign * s * x2, sign * s * x1 + x2 * c };
 }
 
-/* A warp has a head of a row. Lane l has the pairs l, l + 32, ... and then the numbers from R on. */
-#define FOR_HEADS(rows, H) for (size_t unit = GRID_FIRST / 32; unit < (rows) * (H); unit += GRID_STRIDE / 32)
-#define LANE (threadIdx.x % 32)
+/* V numbers, or pairs, at a time: 1, or 2 where all rows are in bfloat16 and can be read as pairs. */
+template <unsigned V> struct numbers {
+    float at[V];
+};
+template <unsigned V> struct pairs {
+    struct rotated at[V];
+};
 
-/* Pairs that a lane keeps in registers: those of heads of up to 128 numbers. Later ones are read again. */
+template <unsigned V> __device__ inline numbers<V> load_numbers(const float *x, const uint16_t *x16, size_t i)
+{
+    if constexpr (V == 1) {
+        return { { load_either(x, x16, i) } };
+    } else {
+        const uint32_t two = *reinterpret_cast<const uint32_t *>(x16 + i);
+        return { { __uint_as_float(two << 16), __uint_as_float(two & 0xffff0000u) } };
+    }
+}
+
+template <unsigned V> __device__ inline numbers<V> load_floats(const float *x, size_t i)
+{
+    if constexpr (V == 1) {
+        return { { x[i] } };
+    } else {
+        const float2 two = *reinterpret_cast<const float2 *>(x + i);
+        return { { two.x, two.y } };
+    }
+}
+
+template <unsigned V>
+__device__ inline void store_numbers(float *y, uint16_t *y16, size_t i, const numbers<V> &v)
+{
+    if constexpr (V == 1)
+        store_either(y, y16, i, v.at[0]);
+    else
+        *reinterpret_cast<uint32_t *>(y16 + i) = bf16_pair(v.at[0], v.at[1]);
+}
+
+/* The heads that a warp has, V at a time: 32 / V lanes have one of them. Lane l has the pairs V l .. V l + V
+ * - 1, and those 32, 64, ... later, and then the numbers from R on, likewise. A loop over `first` has the
+ * same turns in all lanes of the warp; a lane has a head in it if first + `own` < units. */
+template <unsigned V> struct heads {
+    static constexpr unsigned LANES = 32 / V;
+    unsigned H, T, own;
+    size_t first, row;
+    unsigned t, head; /* t: the row's number in its sequence of T */
+    unsigned step, rows, ts, others;
+
+    __device__ heads(size_t heads_of_row, size_t rows_of_sequence)
+        : H(static_cast<unsigned>(heads_of_row)), T(static_cast<unsigned>(rows_of_sequence)),
+          own(threadIdx.x % 32 / LANES), first(GRID_FIRST / 32 * V), row((first + own) / H),
+          t(static_cast<unsigned>(row % T)), head(static_cast<unsigned>(first + own - row * H)),
+          step(gridDim.x * blockDim.x / 32 * V), rows(step / H), ts(rows % T), others(step % H)
+    {
+    }
+    /* Without divisions, which take longer than the rest of a turn. */
+    __device__ void next()
+    {
+        first += step;
+        row += rows;
+        t += ts;
+        head += others;
+        if (head >= H) {
+            head -= H;
+            row++;
+            t++;
+        }
+        if (t >= T)
+            t -= T;
+    }
+};
+
+/* The sum over a head's lanes of the sums of their numbers 0, ..., V - 1, in the same order for any V. */
+template <unsigned V> __device__ inline float head_sum(numbers<V> x)
+{
+    for (int bits = 16 / V; bits > 0; bits /= 2)
+#pragma unroll
+        for (unsigned e = 0; e < V; e++)
+            x.at[e] += __shfl_xor_sync(ALL_LANES, x.at[e], bits);
+    return V == 1 ? x.at[0] : x.at[0] + x.at[V - 1];
+}
+
+/* Pairs that a lane keeps in registers: KEPT times V, those of heads of up to 128 numbers. Later ones are
+ * read again. */
 static constexpr unsigned KEPT = 2;
 
-/* The rotated pair i of a head that begins at number x. */
-__device__ inline struct rotated rotated_pair(const float *x, const uint16_t *x16, size_t at, size_t i,
-                                              size_t half, const float *cosines, const float *sines)
+/* The rotated pairs i .. i + V - 1 of a head that begins at number `at`. */
+template <unsigned V>
+__device__ inline pairs<V> rotated_pairs(const float *x, const uint16_t *x16, size_t at, unsigned i,
+                                         unsigned half, const float *cosines, const float *sines)
 {
-    return rotate(load_either(x, x16, at + i), load_either(x, x16, at + half + i), cosines[i], sines[i], 1);
+    const numbers<V> x1 = load_numbers<V>(x, x16, at + i), x2 = load_numbers<V>(x, x16, at + half + i),
+                     c = load_floats<V>(cosines, i), s = load_floats<V>(sines, i);
+    pairs<V> r;
+#pragma unroll
+    for (unsigned e = 0; e < V; e++)
+        r.at[e] = rotate(x1.at[e], x2.at[e], c.at[e], s.at[e], 1);
+    return r;
 }
 
 __device__ inline float squared(struct rotated r)
@@ -34,83 +119,139 @@ __device__ inline float squared(struct rotated r)
     return r.first * r.first + r.second * r.second;
 }
 
-KERNEL(rope_fwd, 256, struct rope_args)
+template <unsigned V> __device__ inline void rope_rows(const struct rope_args &a)
 {
-    const size_t half = a.R / 2;
-    FOR_HEADS(a.B * a.T, a.H)
-    {
-        const size_t n = unit / a.H, head = unit % a.H;
-        const size_t position = a.ragged.B ? static_cast<size_t>(a.ragged.position[n]) : n % a.T;
+    const size_t units = a.B * a.T * a.H;
+    const unsigned half = static_cast<unsigned>(a.R / 2), h = static_cast<unsigned>(a.h);
+    const unsigned lane = V * (threadIdx.x % heads<V>::LANES);
+    for (heads<V> u(a.H, a.T); u.first < units; u.next()) {
+        const bool any = u.first + u.own < units;
+        const unsigned halves = any ? half : 0, end = any ? h : 0;
+        const size_t position = a.ragged.B && any ? static_cast<size_t>(a.ragged.position[u.row]) : u.t;
         const float *cosines = a.cos + position * half, *sines = a.sin + position * half;
-        const size_t x = n * a.x_stride + head * a.h, y = n * a.y_stride + head * a.h;
-        struct rotated kept[KEPT];
-        float squares = 0, rstd = 1;
+        const size_t x = u.row * a.x_stride + u.head * a.h, y = u.row * a.y_stride + u.head * a.h;
+        pairs<V> kept[KEPT];
+        numbers<V> squares = {};
+        float rstd = 1;
+        const auto add = [&](const pairs<V> &r) {
+#pragma unroll
+            for (unsigned e = 0; e < V; e++)
+                squares.at[e] += squared(r.at[e]);
+        };
 #pragma unroll
         for (unsigned k = 0; k < KEPT; k++) {
-            const size_t i = LANE + 32 * k;
-            if (i < half) {
-                kept[k] = rotated_pair(a.x, a.x16, x, i, half, cosines, sines);
-                squares += squared(kept[k]);
+            const unsigned i = lane + 32 * k;
+            if (i < halves) {
+                kept[k] = rotated_pairs<V>(a.x, a.x16, x, i, half, cosines, sines);
+                add(kept[k]);
             }
         }
         if (a.w) {
-            for (size_t i = LANE + 32 * KEPT; i < half; i += 32)
-                squares += squared(rotated_pair(a.x, a.x16, x, i, half, cosines, sines));
-            for (size_t i = 2 * half + LANE; i < a.h; i += 32)
-                squares += load_either(a.x, a.x16, x + i) * load_either(a.x, a.x16, x + i);
-            rstd = 1.0f / sqrtf(warp_sum(squares) / static_cast<float>(a.h) + a.eps);
+#pragma unroll 1
+            for (unsigned i = lane + 32 * KEPT; i < halves; i += 32)
+                add(rotated_pairs<V>(a.x, a.x16, x, i, half, cosines, sines));
+#pragma unroll 1
+            for (unsigned i = 2 * half + lane; i < end; i += 32) {
+                const numbers<V> own = load_numbers<V>(a.x, a.x16, x + i);
+#pragma unroll
+                for (unsigned e = 0; e < V; e++)
+                    squares.at[e] += own.at[e] * own.at[e];
+            }
+            rstd = 1.0f / sqrtf(head_sum(squares) / static_cast<float>(a.h) + a.eps);
         }
-        const auto write = [&](size_t i, struct rotated r) {
-            store_either(a.y, a.y16, y + i, r.first * rstd * (a.w ? a.w[i] : 1.0f));
-            store_either(a.y, a.y16, y + half + i, r.second * rstd * (a.w ? a.w[half + i] : 1.0f));
+        const auto write = [&](unsigned i, numbers<V> v) {
+            if (a.w) {
+                const numbers<V> w = load_floats<V>(a.w, i);
+#pragma unroll
+                for (unsigned e = 0; e < V; e++)
+                    v.at[e] = v.at[e] * rstd * w.at[e];
+            }
+            store_numbers<V>(a.y, a.y16, y + i, v);
+        };
+        const auto write_pairs = [&](unsigned i, const pairs<V> &r) {
+            numbers<V> first, second;
+#pragma unroll
+            for (unsigned e = 0; e < V; e++) {
+                first.at[e] = r.at[e].first;
+                second.at[e] = r.at[e].second;
+            }
+            write(i, first);
+            write(half + i, second);
         };
 #pragma unroll
         for (unsigned k = 0; k < KEPT; k++)
-            if (LANE + 32 * k < half)
-                write(LANE + 32 * k, kept[k]);
-        for (size_t i = LANE + 32 * KEPT; i < half; i += 32)
-            write(i, rotated_pair(a.x, a.x16, x, i, half, cosines, sines));
-        for (size_t i = 2 * half + LANE; i < a.h; i += 32)
-            store_either(a.y, a.y16, y + i, load_either(a.x, a.x16, x + i) * rstd * (a.w ? a.w[i] : 1.0f));
+            if (lane + 32 * k < halves)
+                write_pairs(lane + 32 * k, kept[k]);
+#pragma unroll 1
+        for (unsigned i = lane + 32 * KEPT; i < halves; i += 32)
+            write_pairs(i, rotated_pairs<V>(a.x, a.x16, x, i, half, cosines, sines));
+#pragma unroll 1
+        for (unsigned i = 2 * half + lane; i < end; i += 32)
+            write(i, load_numbers<V>(a.x, a.x16, x + i));
     }
 }
 
-/* With z = the rotated x, g = w dy: dz = rstd (g - z rstd^2 mean(z g)), dx is dz rotated back, dw sums z rstd
- * dy. Each warp has a row of partial sums of dw in shared memory; a lane keeps those of its first pairs in
- * registers. Without w, dz = dy. */
-KERNEL(rope_bwd, 256, struct cuda_rope_grad)
+KERNEL(rope_fwd, 256, struct rope_args)
 {
-    DYNAMIC_SHARED(float, sums); /* (warps, h), with w */
+    rope_rows<1>(a);
+}
+
+KERNEL(rope_fwd_bf16, 256, struct rope_args)
+{
+    rope_rows<2>(a);
+}
+
+/* With z = the rotated x, g = w dy: dz = rstd (g - z rstd^2 mean(z g)), dx is dz rotated back, dw sums z rstd
+ * dy. Each head of a block's turn has a row of partial sums of dw in shared memory, `sums`; a lane keeps
+ * those of its first pairs in registers. Without w, dz = dy. */
+template <unsigned V> __device__ inline void rope_grads(const struct cuda_rope_grad &a, float *sums)
+{
+    constexpr unsigned LANES = heads<V>::LANES;
     const struct rope_grad_args &op = a.op;
-    const size_t half = op.R / 2;
+    const size_t units = op.B * op.T * op.H;
+    const unsigned half = static_cast<unsigned>(op.R / 2), h = static_cast<unsigned>(op.h);
+    const unsigned lane = V * (threadIdx.x % LANES);
     const float *w = op.w;
-    float *partial = sums + threadIdx.x / 32 * op.h;
-    for (size_t i = LANE; w && i < op.h; i += 32)
+    float *partial = sums + threadIdx.x / LANES * op.h;
+    for (unsigned i = threadIdx.x % LANES; w && i < h; i += LANES)
         partial[i] = 0;
     __syncwarp();
-    struct rotated dw[KEPT] = {};
-    FOR_HEADS(op.B * op.T, op.H)
-    {
-        const size_t n = unit / op.H, head = unit % op.H;
-        const float *cosines = op.cos + n % op.T * half, *sines = op.sin + n % op.T * half;
-        const size_t x = n * op.x_stride + head * op.h, dy = n * op.dy_stride + head * op.h,
-                     dx = n * op.dx_stride + head * op.h;
-        struct rotated z[KEPT], g[KEPT];
-        float squares = 0, dot = 0, rstd = 1, factor = 0;
-        const auto gradient = [&](size_t i) {
-            return rotated{ load_either(op.dy, op.dy16, dy + i), load_either(op.dy, op.dy16, dy + half + i) };
+    pairs<V> dw[KEPT] = {};
+    for (heads<V> u(op.H, op.T); u.first < units; u.next()) {
+        const bool any = u.first + u.own < units;
+        const unsigned halves = any ? half : 0, end = any ? h : 0;
+        const size_t position = u.t;
+        const float *cosines = op.cos + position * half, *sines = op.sin + position * half;
+        const size_t x = u.row * op.x_stride + u.head * op.h, dy = u.row * op.dy_stride + u.head * op.h,
+                     dx = u.row * op.dx_stride + u.head * op.h;
+        pairs<V> z[KEPT], g[KEPT];
+        numbers<V> squares = {}, dot = {};
+        float rstd = 1, factor = 0;
+        const auto gradient = [&](unsigned i) {
+            const numbers<V> first = load_numbers<V>(op.dy, op.dy16, dy + i),
+                             second = load_numbers<V>(op.dy, op.dy16, dy + half + i);
+            pairs<V> g;
+#pragma unroll
+            for (unsigned e = 0; e < V; e++)
+                g.at[e] = { first.at[e], second.at[e] };
+            return g;
         };
-        const auto rotated_x = [&](size_t i) {
-            return rotated_pair(op.x, op.x16, x, i, half, cosines, sines);
+        const auto rotated_x = [&](unsigned i) {
+            return rotated_pairs<V>(op.x, op.x16, x, i, half, cosines, sines);
         };
-        const auto take = [&](size_t i, struct rotated z, struct rotated g) {
-            squares += squared(z);
-            dot += z.first * w[i] * g.first + z.second * w[half + i] * g.second;
+        const auto take = [&](unsigned i, const pairs<V> &z, const pairs<V> &g) {
+            const numbers<V> w1 = load_floats<V>(w, i), w2 = load_floats<V>(w, half + i);
+#pragma unroll
+            for (unsigned e = 0; e < V; e++) {
+                squares.at[e] += squared(z.at[e]);
+                dot.at[e] +=
+                    z.at[e].first * w1.at[e] * g.at[e].first + z.at[e].second * w2.at[e] * g.at[e].second;
+            }
         };
 #pragma unroll
         for (unsigned k = 0; k < KEPT; k++) {
-            const size_t i = LANE + 32 * k;
-            if (i >= half)
+            const unsigned i = lane + 32 * k;
+            if (i >= halves)
                 continue;
             g[k] = gradient(i);
             if (!w)
@@ -119,69 +260,109 @@ KERNEL(rope_bwd, 256, struct cuda_rope_grad)
             take(i, z[k], g[k]);
         }
         if (w) {
-            for (size_t i = LANE + 32 * KEPT; i < half; i += 32)
+#pragma unroll 1
+            for (unsigned i = lane + 32 * KEPT; i < halves; i += 32)
                 take(i, rotated_x(i), gradient(i));
-            for (size_t i = 2 * half + LANE; i < op.h; i += 32) {
-                const float own = load_either(op.x, op.x16, x + i);
-                squares += own * own;
-                dot += own * w[i] * load_either(op.dy, op.dy16, dy + i);
+#pragma unroll 1
+            for (unsigned i = 2 * half + lane; i < end; i += 32) {
+                const numbers<V> own = load_numbers<V>(op.x, op.x16, x + i),
+                                 g = load_numbers<V>(op.dy, op.dy16, dy + i), w1 = load_floats<V>(w, i);
+#pragma unroll
+                for (unsigned e = 0; e < V; e++) {
+                    squares.at[e] += own.at[e] * own.at[e];
+                    dot.at[e] += own.at[e] * w1.at[e] * g.at[e];
+                }
             }
-            rstd = 1.0f / sqrtf(warp_sum(squares) / static_cast<float>(op.h) + op.eps);
-            factor = rstd * rstd * warp_sum(dot) / static_cast<float>(op.h);
+            rstd = 1.0f / sqrtf(head_sum(squares) / static_cast<float>(op.h) + op.eps);
+            factor = rstd * rstd * head_sum(dot) / static_cast<float>(op.h);
         }
-        /* Writes a pair of dx; returns its share of dw. */
-        const auto finish = [&](size_t i, struct rotated z, struct rotated g) {
-            rotated share = {};
+        /* Writes pairs of dx; returns their share of dw. */
+        const auto finish = [&](unsigned i, const pairs<V> &z, pairs<V> g) {
+            const numbers<V> c = load_floats<V>(cosines, i), s = load_floats<V>(sines, i);
+            pairs<V> share = {};
+            numbers<V> first, second;
             if (w) {
-                share = { z.first * rstd * g.first, z.second * rstd * g.second };
-                g = { rstd * (g.first * w[i] - z.first * factor),
-                      rstd * (g.second * w[half + i] - z.second * factor) };
+                const numbers<V> w1 = load_floats<V>(w, i), w2 = load_floats<V>(w, half + i);
+#pragma unroll
+                for (unsigned e = 0; e < V; e++) {
+                    const struct rotated zs = z.at[e], gs = g.at[e];
+                    share.at[e] = { zs.first * rstd * gs.first, zs.second * rstd * gs.second };
+                    g.at[e] = { rstd * (gs.first * w1.at[e] - zs.first * factor),
+                                rstd * (gs.second * w2.at[e] - zs.second * factor) };
+                }
             }
-            const struct rotated r = rotate(g.first, g.second, cosines[i], sines[i], -1);
-            store_either(op.dx, op.dx16, dx + i, r.first);
-            store_either(op.dx, op.dx16, dx + half + i, r.second);
+#pragma unroll
+            for (unsigned e = 0; e < V; e++) {
+                const struct rotated r = rotate(g.at[e].first, g.at[e].second, c.at[e], s.at[e], -1);
+                first.at[e] = r.first;
+                second.at[e] = r.second;
+            }
+            store_numbers<V>(op.dx, op.dx16, dx + i, first);
+            store_numbers<V>(op.dx, op.dx16, dx + half + i, second);
             return share;
         };
 #pragma unroll
         for (unsigned k = 0; k < KEPT; k++) {
-            const size_t i = LANE + 32 * k;
-            if (i >= half)
+            const unsigned i = lane + 32 * k;
+            if (i >= halves)
                 continue;
-            const struct rotated share = finish(i, w ? z[k] : rotated{}, g[k]);
-            dw[k] = { dw[k].first + share.first, dw[k].second + share.second };
+            const pairs<V> share = finish(i, w ? z[k] : pairs<V>{}, g[k]);
+#pragma unroll
+            for (unsigned e = 0; e < V; e++)
+                dw[k].at[e] = { dw[k].at[e].first + share.at[e].first,
+                                dw[k].at[e].second + share.at[e].second };
         }
-        for (size_t i = LANE + 32 * KEPT; i < half; i += 32) {
-            const struct rotated share = finish(i, w ? rotated_x(i) : rotated{}, gradient(i));
-            if (w) {
-                partial[i] += share.first;
-                partial[half + i] += share.second;
+#pragma unroll 1
+        for (unsigned i = lane + 32 * KEPT; i < halves; i += 32) {
+            const pairs<V> share = finish(i, w ? rotated_x(i) : pairs<V>{}, gradient(i));
+#pragma unroll
+            for (unsigned e = 0; w && e < V; e++) {
+                partial[i + e] += share.at[e].first;
+                partial[half + i + e] += share.at[e].second;
             }
         }
-        for (size_t i = 2 * half + LANE; i < op.h; i += 32) {
-            float g = load_either(op.dy, op.dy16, dy + i);
+#pragma unroll 1
+        for (unsigned i = 2 * half + lane; i < end; i += 32) {
+            numbers<V> g = load_numbers<V>(op.dy, op.dy16, dy + i);
             if (w) {
-                const float z = load_either(op.x, op.x16, x + i);
-                partial[i] += z * rstd * g;
-                g = rstd * (g * w[i] - z * factor);
+                const numbers<V> z = load_numbers<V>(op.x, op.x16, x + i), w1 = load_floats<V>(w, i);
+#pragma unroll
+                for (unsigned e = 0; e < V; e++) {
+                    partial[i + e] += z.at[e] * rstd * g.at[e];
+                    g.at[e] = rstd * (g.at[e] * w1.at[e] - z.at[e] * factor);
+                }
             }
-            store_either(op.dx, op.dx16, dx + i, g);
+            store_numbers<V>(op.dx, op.dx16, dx + i, g);
         }
     }
 #pragma unroll
     for (unsigned k = 0; k < KEPT; k++) {
-        const size_t i = LANE + 32 * k;
-        if (w && i < half) {
-            partial[i] = dw[k].first;
-            partial[half + i] = dw[k].second;
+        const unsigned i = lane + 32 * k;
+#pragma unroll
+        for (unsigned e = 0; w && i < half && e < V; e++) {
+            partial[i + e] = dw[k].at[e].first;
+            partial[half + i + e] = dw[k].at[e].second;
         }
     }
     __syncthreads();
-    for (size_t i = threadIdx.x; w && i < op.h; i += blockDim.x) {
+    for (unsigned i = threadIdx.x; w && i < h; i += blockDim.x) {
         float sum = 0;
-        for (unsigned warp = 0; warp < blockDim.x / 32; warp++)
-            sum += sums[warp * op.h + i];
+        for (unsigned head = 0; head < blockDim.x / LANES; head++)
+            sum += sums[head * op.h + i];
         a.partial[blockIdx.x * op.h + i] = sum;
     }
+}
+
+KERNEL(rope_bwd, 256, struct cuda_rope_grad)
+{
+    DYNAMIC_SHARED(float, sums); /* (heads of a turn, h), with w */
+    rope_grads<1>(a, sums);
+}
+
+KERNEL(rope_bwd_bf16, 256, struct cuda_rope_grad)
+{
+    DYNAMIC_SHARED(float, sums);
+    rope_grads<2>(a, sums);
 }
 
 KERNEL(mix_values_fwd, 256, struct mix_values_args)
