@@ -38,6 +38,28 @@ static bool grad_fits_mma(const struct attention_grad_args *a)
            is_aligned(a->dk16, a->dk_stride, 0) && is_aligned(a->dv16, a->dv_stride, 0);
 }
 
+/* The kernels for tensor cores: heads of exactly `most` numbers, or of at most so many. */
+static const struct mma_kernels {
+    size_t most;
+    bool exact;
+    enum cuda_kernel fwd, bwd_q, bwd_kv;
+} mma_kernels[] = {
+    { 64, true, CUDA_attention_mma_fwd_64, CUDA_attention_mma_bwd_q_64, CUDA_attention_mma_bwd_kv_64 },
+    { 64, false, CUDA_attention_mma_fwd_to_64, CUDA_attention_mma_bwd_q_to_64,
+      CUDA_attention_mma_bwd_kv_to_64 },
+    { 128, true, CUDA_attention_mma_fwd_128, CUDA_attention_mma_bwd_q_128, CUDA_attention_mma_bwd_kv_128 },
+    { MOST_WIDTH, false, CUDA_attention_mma_fwd_to_128, CUDA_attention_mma_bwd_q_to_128,
+      CUDA_attention_mma_bwd_kv_to_128 },
+};
+
+static const struct mma_kernels *mma_kernels_of(size_t h)
+{
+    const struct mma_kernels *k = mma_kernels;
+    while (k->exact ? h != k->most : h > k->most)
+        k++;
+    return k;
+}
+
 /* Numbers of a part of the keys: struct cuda_attention_parts. */
 static size_t part_stride(size_t h)
 {
@@ -76,8 +98,7 @@ static void attention_rows(struct cuda_device *d, const struct attention_args *a
     }
     if (fits_mma(a)) {
         const struct cuda_attention arguments = { *a, cuda_parts(rows, CUDA_MMA_QUERIES) };
-        cuda_launch(d, a->h <= 64 ? CUDA_attention_mma_fwd_64 : CUDA_attention_mma_fwd_128,
-                    heads * arguments.tiles,
+        cuda_launch(d, mma_kernels_of(a->h)->fwd, heads * arguments.tiles,
                     (CUDA_MMA_QUERIES + 2 * CUDA_MMA_KEYS) * (a->h + 8) * sizeof *a->q16, &arguments);
         return;
     }
@@ -120,13 +141,12 @@ void cuda_attention_bwd(void *ctx, const struct attention_grad_args *a)
     if (arguments.rounds_dy || a->h > MOST_WIDTH)
         cuda_launch(d, CUDA_attention_wide_stats, cuda_blocks(d, rows * a->H, WARPS), 0, &arguments);
     if (arguments.rounds_dy) {
+        const struct mma_kernels *kernels = mma_kernels_of(a->h);
         size_t shared = 2 * (CUDA_MMA_QUERIES + CUDA_MMA_OTHERS) * (a->h + 8) * sizeof *a->q16, blocks;
         arguments.tiles = cuda_parts(a->T, CUDA_MMA_QUERIES);
         blocks = a->B * a->H * arguments.tiles;
-        cuda_launch(d, a->h <= 64 ? CUDA_attention_mma_bwd_q_64 : CUDA_attention_mma_bwd_q_128, blocks,
-                    shared, &arguments);
-        cuda_launch(d, a->h <= 64 ? CUDA_attention_mma_bwd_kv_64 : CUDA_attention_mma_bwd_kv_128, blocks,
-                    shared, &arguments);
+        cuda_launch(d, kernels->bwd_q, blocks, shared, &arguments);
+        cuda_launch(d, kernels->bwd_kv, blocks, shared, &arguments);
     } else if (a->h > MOST_WIDTH) {
         cuda_launch(d, CUDA_attention_wide_bwd, wide_blocks(rows, a->H), 0, &arguments);
     } else {

@@ -18,8 +18,11 @@ static constexpr unsigned QUERIES = CUDA_MMA_QUERIES, KEYS = CUDA_MMA_KEYS, THRE
 __device__ inline void copy_tile(uint16_t *tile, unsigned pitch, unsigned count, const uint16_t *x,
                                  size_t stride, size_t rows, unsigned h)
 {
-    for (unsigned i = threadIdx.x; i < count * (h / 8); i += THREADS) {
-        const unsigned row = i / (h / 8), column = i % (h / 8) * 8;
+    const unsigned n = count * (h / 8);
+    for (unsigned first = 0; first < n; first += THREADS) {
+        const unsigned i = first + threadIdx.x, row = i / (h / 8), column = i % (h / 8) * 8;
+        if (n % THREADS != 0 && i >= n) /* n is a constant where h is */
+            break;
         uint16_t *to = tile + row * pitch + column;
         if (row < rows)
             cp_async_16(to, x + row * stride + column);
@@ -106,19 +109,26 @@ __device__ inline void put_rows(uint16_t *y, size_t stride, size_t rows, const f
                 *reinterpret_cast<uint32_t *>(own + (g + 8 * r) * pitch + 8 * n + 2 * t) =
                     bf16_pair(sums[n][2 * r], sums[n][2 * r + 1]);
     __syncwarp();
-    for (unsigned i = lane; i < 16 * (h / 8); i += 32) {
-        const unsigned row = i / (h / 8), column = i % (h / 8) * 8;
+    for (unsigned first = 0; first < 16 * (h / 8); first += 32) {
+        const unsigned i = first + lane, row = i / (h / 8), column = i % (h / 8) * 8;
         if (row < rows)
             *reinterpret_cast<uint4 *>(y + row * stride + column) =
                 *reinterpret_cast<const uint4 *>(own + row * pitch + column);
     }
 }
 
-/* STEPS: blocks of 16 numbers that a head has at most. */
-template <unsigned STEPS> __device__ inline void forward(const struct cuda_attention &a, uint16_t *memory)
+/* The width of a head. STEPS: the blocks of 16 numbers that it has at most; EXACT: that it has, so that the
+ * compiler divides by shifts and unrolls. */
+template <unsigned STEPS, bool EXACT> __device__ inline unsigned width_of(size_t h)
+{
+    return EXACT ? 16 * STEPS : static_cast<unsigned>(h);
+}
+
+template <unsigned STEPS, bool EXACT>
+__device__ inline void forward(const struct cuda_attention &a, uint16_t *memory)
 {
     const struct attention_args &op = a.op;
-    const unsigned h = static_cast<unsigned>(op.h), steps = h / 16, pitch = h + 8;
+    const unsigned h = width_of<STEPS, EXACT>(op.h), steps = h / 16, pitch = h + 8;
     const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     uint16_t *queries = memory, *keys = queries + QUERIES * pitch, *values = keys + KEYS * pitch;
     uint16_t *own = queries + warp * 16 * pitch;
@@ -227,26 +237,30 @@ template <unsigned STEPS> __device__ inline void forward(const struct cuda_atten
                         sums, own, pitch, h);
 }
 
-KERNEL(attention_mma_fwd_64, 128, struct cuda_attention)
-{
-    DYNAMIC_SHARED(uint16_t, memory);
-    forward<4>(a, memory);
-}
-
-KERNEL(attention_mma_fwd_128, 128, struct cuda_attention)
-{
-    DYNAMIC_SHARED(uint16_t, memory);
-    forward<8>(a, memory);
-}
+#define FORWARD(width, steps, exact)                                                                         \
+    KERNEL(attention_mma_fwd_##width, 128, struct cuda_attention)                                            \
+    {                                                                                                        \
+        DYNAMIC_SHARED(uint16_t, memory);                                                                    \
+        forward<steps, exact>(a, memory);                                                                    \
+    }
+FORWARD(to_64, 4, false)
+FORWARD(64, 4, true)
+FORWARD(to_128, 8, false)
+FORWARD(128, 8, true)
 
 /* ---- gradients ---- */
 
+/* Loops over a head are unrolled in parts: the registers of whole ones would cost the kernels a third of
+ * their blocks. */
+
 /* Copies rows of float32 numbers to a tile in bfloat16; rows from `rows` on become zeros. */
+template <unsigned STEPS>
 __device__ inline void round_tile(uint16_t *tile, unsigned pitch, unsigned count, const float *x,
                                   size_t stride, size_t rows, unsigned h)
 {
-    for (unsigned i = threadIdx.x; i < count * (h / 4); i += THREADS) {
-        const unsigned row = i / (h / 4), column = i % (h / 4) * 4;
+#pragma unroll(STEPS / 2)
+    for (unsigned first = 0; first < count * (h / 4); first += THREADS) {
+        const unsigned i = first + threadIdx.x, row = i / (h / 4), column = i % (h / 4) * 4;
         store4_bf16(tile + row * pitch, column,
                     row < rows ? load4(x + row * stride, column) : make_float4(0, 0, 0, 0));
     }
@@ -260,6 +274,7 @@ __device__ inline void multiply_rows(float score[BLOCKS][4], const uint16_t *a, 
     for (unsigned n = 0; n < BLOCKS; n++)
         for (unsigned i = 0; i < 4; i++)
             score[n][i] = 0;
+#pragma unroll 2
     for (unsigned i = 0; i < steps; i++) {
         uint32_t left[4];
         ldmatrix_x4(left, row_by_rows(a + 16 * i, pitch));
@@ -279,10 +294,11 @@ struct grad_tile {
     size_t first, head, row, rows; /* of the tile in its sequence; of the sequence; rows of the tile */
 };
 
+template <unsigned STEPS, bool EXACT>
 __device__ inline struct grad_tile grad_tile_of(const struct cuda_attention_grad &a)
 {
     const struct attention_grad_args &op = a.op;
-    const unsigned h = static_cast<unsigned>(op.h), lane = threadIdx.x % 32;
+    const unsigned h = width_of<STEPS, EXACT>(op.h), lane = threadIdx.x % 32;
     const size_t first = blockIdx.x % a.tiles * QUERIES;
     return { h,
              h / 16,
@@ -299,15 +315,15 @@ __device__ inline struct grad_tile grad_tile_of(const struct cuda_attention_grad
 static constexpr unsigned OTHERS = CUDA_MMA_OTHERS; /* rows of the other side in a step */
 
 /* dq_t = sum over s of ds k_s */
-template <unsigned STEPS>
+template <unsigned STEPS, bool EXACT>
 __device__ inline void backward_q(const struct cuda_attention_grad &a, uint16_t *memory)
 {
     const struct attention_grad_args &op = a.op;
-    const struct grad_tile b = grad_tile_of(a);
+    const struct grad_tile b = grad_tile_of<STEPS, EXACT>(a);
     const size_t at = b.head * b.h, width = op.H * b.h;
     uint16_t *q = memory, *dy = q + QUERIES * b.pitch, *k = dy + QUERIES * b.pitch, *v = k + OTHERS * b.pitch;
     copy_tile(q, b.pitch, QUERIES, op.q16 + (b.row + b.first) * op.q_stride + at, op.q_stride, b.rows, b.h);
-    round_tile(dy, b.pitch, QUERIES, op.dy + (b.row + b.first) * width + at, width, b.rows, b.h);
+    round_tile<STEPS>(dy, b.pitch, QUERIES, op.dy + (b.row + b.first) * width + at, width, b.rows, b.h);
     float sums[2 * STEPS][4] = {};
     float2 stats[2];
     const float2 *all = stats_of(a, b.row / op.T, b.head, b.first);
@@ -343,11 +359,11 @@ __device__ inline void backward_q(const struct cuda_attention_grad &a, uint16_t 
 }
 
 /* dv_s = sum over t of w dy_t, dk_s = sum over t of ds q_t; scores have a row for each key. */
-template <unsigned STEPS>
+template <unsigned STEPS, bool EXACT>
 __device__ inline void backward_kv(const struct cuda_attention_grad &a, uint16_t *memory)
 {
     const struct attention_grad_args &op = a.op;
-    const struct grad_tile b = grad_tile_of(a);
+    const struct grad_tile b = grad_tile_of<STEPS, EXACT>(a);
     const size_t at = b.head * b.h, width = op.H * b.h;
     uint16_t *k = memory, *v = k + QUERIES * b.pitch, *q = v + QUERIES * b.pitch, *dy = q + OTHERS * b.pitch;
     copy_tile(k, b.pitch, QUERIES, op.k16 + (b.row + b.first) * op.k_stride + at, op.k_stride, b.rows, b.h);
@@ -359,7 +375,8 @@ __device__ inline void backward_kv(const struct cuda_attention_grad &a, uint16_t
         __syncthreads();
         copy_tile(q, b.pitch, OTHERS, op.q16 + (b.row + query) * op.q_stride + at, op.q_stride, op.T - query,
                   b.h);
-        round_tile(dy, b.pitch, OTHERS, op.dy + (b.row + query) * width + at, width, op.T - query, b.h);
+        round_tile<STEPS>(dy, b.pitch, OTHERS, op.dy + (b.row + query) * width + at, width, op.T - query,
+                          b.h);
         if (threadIdx.x < OTHERS && query + threadIdx.x < op.T)
             stats[threadIdx.x] = all[query + threadIdx.x];
         cp_async_wait<0>();
@@ -390,13 +407,17 @@ __device__ inline void backward_kv(const struct cuda_attention_grad &a, uint16_t
     }
 }
 
-#define GRADIENT(side, width, steps)                                                                         \
+#define GRADIENT(side, width, steps, exact)                                                                  \
     KERNEL(attention_mma_bwd_##side##_##width, 128, struct cuda_attention_grad)                              \
     {                                                                                                        \
         DYNAMIC_SHARED(uint16_t, memory);                                                                    \
-        backward_##side<steps>(a, memory);                                                                   \
+        backward_##side<steps, exact>(a, memory);                                                            \
     }
-GRADIENT(q, 64, 4)
-GRADIENT(q, 128, 8)
-GRADIENT(kv, 64, 4)
-GRADIENT(kv, 128, 8)
+GRADIENT(q, to_64, 4, false)
+GRADIENT(q, 64, 4, true)
+GRADIENT(q, to_128, 8, false)
+GRADIENT(q, 128, 8, true)
+GRADIENT(kv, to_64, 4, false)
+GRADIENT(kv, 64, 4, true)
+GRADIENT(kv, to_128, 8, false)
+GRADIENT(kv, 128, 8, true)

@@ -10,19 +10,84 @@ static constexpr unsigned THREADS = 256, PART = CUDA_ATTENTION_PART;
 static constexpr unsigned LANES = 8; /* that share a key */
 static constexpr unsigned KEYS = PART * LANES / THREADS;
 
-/* scores[i] = scale query . key i, for `count` keys from number `at` on. */
-__device__ inline void score_keys(float *scores, const float *query, const struct source &k, size_t at,
-                                  unsigned count, const struct attention_args &op)
+/* Rows of whole vectors, float4 or uint2 (bfloat16), as they are in memory: loads need not wait for each
+ * other. */
+template <class T> struct vector_rows {
+    const T *x;
+    size_t stride; /* in vectors */
+
+    /* that a thread loads together */
+    static constexpr unsigned fours = 32 / sizeof(T), rows = 64 / sizeof(T);
+
+    __device__ inline T load(size_t row, size_t i) const /* numbers i .. i + 3 */
+    {
+        return x[row * stride + i / 4];
+    }
+};
+
+/* Other rows of h numbers. */
+struct any_rows {
+    struct source s;
+    size_t at, h;
+
+    static constexpr unsigned fours = 1, rows = 2;
+
+    __device__ inline float4 load(size_t row, size_t i) const
+    {
+        return load_source4(s, at + row * s.stride, i, h);
+    }
+};
+
+/* Calls use(rows) with the rows of h numbers from number `at` on. */
+template <class Use>
+__device__ inline void with_rows(const struct source &s, size_t at, size_t h, Use use)
+{
+    if (!s.fast || at % 4 != 0)
+        use(any_rows{ s, at, h });
+    else if (s.x16)
+        use(vector_rows<uint2>{ reinterpret_cast<const uint2 *>(s.x16 + at), s.stride / 4 });
+    else
+        use(vector_rows<float4>{ reinterpret_cast<const float4 *>(s.x + at), s.stride / 4 });
+}
+
+__device__ inline float4 numbers_of(float4 v)
+{
+    return v;
+}
+
+__device__ inline float4 numbers_of(uint2 pairs)
+{
+    return make_float4(__uint_as_float(pairs.x << 16), __uint_as_float(pairs.x & 0xffff0000u),
+                       __uint_as_float(pairs.y << 16), __uint_as_float(pairs.y & 0xffff0000u));
+}
+
+/* scores[i] = scale query . key i, for `count` keys. */
+template <class Rows>
+__device__ inline void score_keys(float *scores, const float *query, const Rows &keys, unsigned count,
+                                  const struct attention_args &op)
 {
     const unsigned lane = threadIdx.x % LANES, first = threadIdx.x / LANES;
     float sum[KEYS] = {};
-    for (size_t i = 4 * lane; i < op.h; i += 4 * LANES) {
-        const float4 x = load4(query, i);
+    for (size_t start = 4 * lane; start < op.h; start += 4 * LANES * Rows::fours) {
+        decltype(keys.load(0, 0)) loaded[Rows::fours][KEYS] = {};
 #pragma unroll
-        for (unsigned j = 0; j < KEYS; j++) {
-            const unsigned key = first + j * (THREADS / LANES);
-            if (key < count)
-                sum[j] += dot4(x, load_source4(k, at + key * k.stride, i, op.h));
+        for (unsigned n = 0; n < Rows::fours; n++)
+#pragma unroll
+            for (unsigned j = 0; j < KEYS; j++) {
+                const unsigned key = first + j * (THREADS / LANES);
+                const size_t i = start + 4 * LANES * n;
+                if (key < count && i < op.h)
+                    loaded[n][j] = keys.load(key, i);
+            }
+#pragma unroll
+        for (unsigned n = 0; n < Rows::fours; n++) {
+            const size_t i = start + 4 * LANES * n;
+            if (i >= op.h)
+                break;
+            const float4 x = load4(query, i);
+#pragma unroll
+            for (unsigned j = 0; j < KEYS; j++)
+                sum[j] += dot4(x, numbers_of(loaded[n][j]));
         }
     }
 #pragma unroll
@@ -55,11 +120,11 @@ template <class Get> __device__ inline float2 softmax(size_t n, Get get, float *
     return make_float2(top, warp_sum(total));
 }
 
-/* Calls put(i, sum) with numbers i .. i + 3, for each i, of the sum of n rows of h numbers from number `at`
- * on, each times its weight. A group of threads has every groups-th row; groups are added in their order. */
-template <class Put>
-__device__ inline void add_rows(const float *weights, size_t n, const struct source &rows, size_t at,
-                                size_t h, float4 *sums, Put put)
+/* Calls put(i, sum) with numbers i .. i + 3, for each i, of the sum of n rows of h numbers, each times its
+ * weight. A group of threads has every groups-th row; groups are added in their order. */
+template <class Rows, class Put>
+__device__ inline void add_rows(const float *weights, size_t n, const Rows &rows, size_t h, float4 *sums,
+                                Put put)
 {
     const unsigned fours = h < 4 * THREADS ? (static_cast<unsigned>(h) + 3) / 4 : THREADS;
     const unsigned groups = THREADS / fours, group = threadIdx.x / fours;
@@ -67,9 +132,17 @@ __device__ inline void add_rows(const float *weights, size_t n, const struct sou
         const size_t i = first + 4 * (threadIdx.x % fours);
         float4 sum = splat4(0);
         if (group < groups && i < h) {
-#pragma unroll 4
-            for (size_t row = group; row < n; row += groups)
-                sum = fma4(splat4(weights[row]), load_source4(rows, at + row * rows.stride, i, h), sum);
+            for (size_t row = group; row < n; row += Rows::rows * groups) {
+                decltype(rows.load(0, 0)) loaded[Rows::rows] = {};
+#pragma unroll
+                for (unsigned j = 0; j < Rows::rows; j++)
+                    if (row + j * groups < n)
+                        loaded[j] = rows.load(row + j * groups, i);
+#pragma unroll
+                for (unsigned j = 0; j < Rows::rows; j++)
+                    if (row + j * groups < n)
+                        sum = fma4(splat4(weights[row + j * groups]), numbers_of(loaded[j]), sum);
+            }
         }
         __syncthreads();
         sums[threadIdx.x] = sum;
@@ -115,17 +188,19 @@ KERNEL(attention_part, 256, struct cuda_attention_parts)
         const unsigned count = span - first < PART ? static_cast<unsigned>(span - first) : PART;
         float *partial = a.partial + (unit * a.parts + part) * a.stride;
         __syncthreads();
-        score_keys(scores, query, k, k_at, count, op);
+        with_rows(k, k_at, op.h, [&](const auto &keys) { score_keys(scores, query, keys, count, op); });
         __syncthreads();
         const float2 stats = softmax(
             count, [&](size_t i) { return make_float2(scores[i], 1); }, weights);
         __syncthreads();
-        add_rows(weights, count, v, v_at, op.h, sums, [&](size_t i, float4 sum) {
+        const auto put = [&](size_t i, float4 sum) {
             if (span <= PART)
                 put_result(op, s.first * op.H + head, i, sum, stats);
             else
                 store4(partial, i, sum);
-        });
+        };
+        with_rows(v, v_at, op.h,
+                  [&](const auto &values) { add_rows(weights, count, values, op.h, sums, put); });
         if (span > PART && threadIdx.x == 0)
             store4(partial, a.stride - 4, make_float4(stats.x, stats.y, 0, 0));
     }
@@ -147,6 +222,7 @@ KERNEL(attention_join, 256, struct cuda_attention_parts)
         [&](size_t i) { return make_float2(partial[(i + 1) * stride - 4], partial[(i + 1) * stride - 3]); },
         weights);
     __syncthreads();
-    add_rows(weights, parts, { partial, nullptr, stride, true }, 0, op.h, sums,
+    const vector_rows<float4> rows = { reinterpret_cast<const float4 *>(partial), stride / 4 };
+    add_rows(weights, parts, rows, op.h, sums,
              [&](size_t i, float4 sum) { put_result(op, s.first * op.H + head, i, sum, stats); });
 }

@@ -17,8 +17,11 @@
 
 #include <cuda_bf16.h>
 
-#define KERNEL(name, threads, arguments)                                                                     \
-    extern "C" __global__ void __launch_bounds__(threads, 1) name(const __grid_constant__ arguments a)
+#define KERNEL(name, threads, arguments) KERNEL_OF_BLOCKS(name, threads, 1, arguments)
+
+/* The same with registers for at least `blocks` blocks on a multiprocessor. */
+#define KERNEL_OF_BLOCKS(name, threads, blocks, arguments)                                                   \
+    extern "C" __global__ void __launch_bounds__(threads, blocks) name(const __grid_constant__ arguments a)
 
 #define SHARED(type, name, count) __shared__ __align__(16) type name[count]
 
@@ -100,6 +103,8 @@ template <int groups> __device__ inline void cp_async_wait()
 #else
 
 #include "emulator_device.h"
+
+#define KERNEL_OF_BLOCKS(name, threads, blocks, arguments) KERNEL(name, threads, arguments)
 
 #endif
 

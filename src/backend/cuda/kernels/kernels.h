@@ -58,12 +58,18 @@
     K(attention, attention_bwd_kv,   256) \
     K(attention, attention_wide_fwd, 256) \
     K(attention, attention_wide_bwd, 256) \
-    K(attention_mma, attention_mma_fwd_64,  128) \
-    K(attention_mma, attention_mma_fwd_128, 128) \
-    K(attention_mma, attention_mma_bwd_q_64,   128) \
-    K(attention_mma, attention_mma_bwd_q_128,  128) \
-    K(attention_mma, attention_mma_bwd_kv_64,  128) \
-    K(attention_mma, attention_mma_bwd_kv_128, 128) \
+    K(attention_mma, attention_mma_fwd_to_64,    128) \
+    K(attention_mma, attention_mma_fwd_64,       128) \
+    K(attention_mma, attention_mma_fwd_to_128,   128) \
+    K(attention_mma, attention_mma_fwd_128,      128) \
+    K(attention_mma, attention_mma_bwd_q_to_64,  128) \
+    K(attention_mma, attention_mma_bwd_q_64,     128) \
+    K(attention_mma, attention_mma_bwd_q_to_128, 128) \
+    K(attention_mma, attention_mma_bwd_q_128,    128) \
+    K(attention_mma, attention_mma_bwd_kv_to_64, 128) \
+    K(attention_mma, attention_mma_bwd_kv_64,    128) \
+    K(attention_mma, attention_mma_bwd_kv_to_128, 128) \
+    K(attention_mma, attention_mma_bwd_kv_128,   128) \
     K(attention_part, attention_part, 256) \
     K(attention_part, attention_join, 256) \
     K(rope, rope_fwd,        256) \

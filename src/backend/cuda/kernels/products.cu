@@ -12,35 +12,59 @@
  * the others. */
 enum { THREADS = 256, WARPS = THREADS / 32, ROWS = CUDA_FEW_ROWS, COLUMNS = CUDA_FEW_COLUMNS };
 
-template <unsigned n> struct numbers {
-    float x[n];
+/* Numbers of a row of K: 16 bytes as they are in memory, so that several loads are under way at a time. */
+template <class T> struct group {
+    static constexpr unsigned n = 16 / sizeof(T);
+    uint4 bits;
+
+    __device__ inline float number(unsigned i) const;
 };
 
-__device__ inline numbers<4> load_group(const float *x, size_t i, size_t K, bool fast)
+template <> __device__ inline float group<float>::number(unsigned i) const
 {
-    if (i >= K)
-        return { { 0, 0, 0, 0 } };
-    const float4 v = load_row4(x, i, K, fast);
-    return { { v.x, v.y, v.z, v.w } };
+    const uint32_t x[4] = { bits.x, bits.y, bits.z, bits.w };
+    return __uint_as_float(x[i]);
 }
 
-__device__ inline numbers<8> load_group(const uint16_t *x, size_t i, size_t K, bool fast)
+template <> __device__ inline float group<uint16_t>::number(unsigned i) const
 {
-    numbers<8> y;
-    if (fast && i < K) {
-        const uint4 v = *reinterpret_cast<const uint4 *>(x + i);
-        const uint32_t pairs[4] = { v.x, v.y, v.z, v.w };
+    const uint32_t pairs[4] = { bits.x, bits.y, bits.z, bits.w };
+    return __uint_as_float(i % 2 ? pairs[i / 2] & 0xffff0000u : pairs[i / 2] << 16);
+}
+
+template <class T> __device__ inline group<T> load_group(const T *x, size_t i)
+{
+    return { *reinterpret_cast<const uint4 *>(x + i) };
+}
+
+/* The same where x is not aligned or ends in the group; 0 past K. */
+__device__ inline group<float> load_part(const float *x, size_t i, size_t K)
+{
+    const float4 v = load_row4(x, i, K, false);
+    return { make_uint4(__float_as_uint(v.x), __float_as_uint(v.y), __float_as_uint(v.z),
+                        __float_as_uint(v.w)) };
+}
+
+__device__ inline group<uint16_t> load_part(const uint16_t *x, size_t i, size_t K)
+{
+    uint32_t pairs[4];
 #pragma unroll
-        for (unsigned k = 0; k < 4; k++) {
-            y.x[2 * k] = __uint_as_float(pairs[k] << 16);
-            y.x[2 * k + 1] = __uint_as_float(pairs[k] & 0xffff0000u);
-        }
-        return y;
+    for (unsigned k = 0; k < 4; k++) {
+        const size_t at = i + 2 * k;
+        pairs[k] = (at < K ? x[at] : 0u) | (at + 1 < K ? x[at + 1] : 0u) << 16;
     }
+    return { make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]) };
+}
+
+/* sum[j] += x . w[j] */
+template <class T>
+__device__ inline void add_group(const group<T> &x, const group<T> (&w)[4], float (&sum)[4])
+{
 #pragma unroll
-    for (unsigned k = 0; k < 8; k++)
-        y.x[k] = i + k < K ? float_of_bf16(x[i + k]) : 0;
-    return y;
+    for (unsigned j = 0; j < 4; j++)
+#pragma unroll
+        for (unsigned k = 0; k < group<T>::n; k++)
+            sum[j] = fmaf(x.number(k), w[j].number(k), sum[j]);
 }
 
 /* Where a block is: its first row and column of C, and its thread's columns of B. */
@@ -57,27 +81,29 @@ __device__ inline few_place place_of_block(size_t M)
              M - row < ROWS ? static_cast<unsigned>(M - row) : static_cast<unsigned>(ROWS) };
 }
 
-/* Adds the first `count` sums of all lanes with the same columns: `sums` receives those of each warp. Two
- * lanes share the work: each adds half of the sums that both have. */
-template <unsigned count> __device__ inline void share(const float (&sum)[ROWS][4], float *sums)
+/* Adds the sums of all lanes with the same columns: `sums` receives those of each warp. Two lanes share the
+ * work: each adds half of the sums that both have. */
+template <unsigned rows, unsigned most>
+__device__ inline void share(const float (&sum)[most][4], float *sums)
 {
+    constexpr unsigned count = 4 * rows;
     const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     float own[count];
-    unsigned first = 0, left = count;
+    unsigned first = 0;
 #pragma unroll
     for (unsigned i = 0; i < count; i++)
         own[i] = sum[i / 4][i % 4];
 #pragma unroll
-    for (unsigned bit = 16; bit >= 4; bit /= 2) {
+    for (unsigned n = 0; n < 3; n++) {
+        const unsigned bit = 16 >> n, left = count >> (n + 1);
         const bool upper = lane & bit;
-        if (left == 1) {
+        if (left == 0)
             own[0] += __shfl_xor_sync(ALL_LANES, own[0], bit);
-            continue;
-        }
-        left /= 2;
         first += upper ? left : 0;
 #pragma unroll
-        for (unsigned i = 0; i < left; i++) {
+        for (unsigned i = 0; i < count / 2; i++) { /* not up to `left`: own[] would not be in registers */
+            if (i >= left)
+                continue;
             const float other = __shfl_xor_sync(ALL_LANES, upper ? own[i] : own[left + i], bit);
             own[i] = (upper ? own[left + i] : own[i]) + other;
         }
@@ -85,21 +111,20 @@ template <unsigned count> __device__ inline void share(const float (&sum)[ROWS][
     if (count < 8 && lane & 4) /* its neighbor has the same sum */
         return;
 #pragma unroll
-    for (unsigned i = 0; i < left; i++)
+    for (unsigned i = 0; i < (count < 8 ? 1 : count / 8); i++)
         sums[(warp * ROWS + (first + i) / 4) * COLUMNS + 4 * (lane % 4) + (first + i) % 4] = own[i];
 }
 
 __device__ inline void share_sums(const float (&sum)[ROWS][4], unsigned rows, float *sums)
 {
     if (rows == 1)
-        share<4>(sum, sums);
+        share<1>(sum, sums);
     else if (rows == 2)
-        share<8>(sum, sums);
+        share<2>(sum, sums);
     else if (rows <= 4)
-        share<16>(sum, sums);
+        share<4>(sum, sums);
     else
-        share<32>(sum, sums);
-    __syncthreads();
+        share<ROWS>(sum, sums);
 }
 
 /* The sum over the warps for row m and column j. */
@@ -111,38 +136,91 @@ __device__ inline float sum_of_warps(const float *sums, unsigned m, unsigned j)
     return sum;
 }
 
-template <class T, unsigned step>
-__device__ inline void few_rows(const struct cuda_product &a, const T *A, const T *B)
+/* Sums of products for up to `rows` rows of A from `A` on; those past the last one repeat it. Loads `ahead`
+ * steps of B before it uses the first. */
+template <unsigned rows, unsigned ahead, class T>
+__device__ inline void add_products(const struct cuda_product &a, const few_place &at, const T *A,
+                                    const T *const (&b)[4], float *sums)
+{
+    constexpr unsigned step = group<T>::n, together = rows < 4 ? rows : 4;
+    constexpr size_t stride = step * 8 * WARPS;
+    size_t i = step * (8 * (threadIdx.x / 32) + threadIdx.x % 32 / 4);
+    float sum[rows][4] = {};
+    group<T> w[ahead][4];
+    const auto load = [&](group<T> (&to)[4], size_t k) {
+        if (k < a.K) {
+#pragma unroll
+            for (unsigned j = 0; j < 4; j++)
+                to[j] = load_group(b[j], k);
+        }
+    };
+#pragma unroll
+    for (unsigned n = 0; n < ahead; n++)
+        load(w[n], i + n * stride);
+#pragma unroll 1
+    while (i < a.K) {
+#pragma unroll
+        for (unsigned n = 0; n < ahead; n++) {
+            if (i >= a.K)
+                break;
+#pragma unroll
+            for (unsigned m = 0; m < rows; m += together) {
+                group<T> x[together];
+#pragma unroll
+                for (unsigned l = 0; l < together; l++)
+                    x[l] = load_group(A + (m + l < at.rows ? m + l : at.rows - 1) * a.am, i);
+#pragma unroll
+                for (unsigned l = 0; l < together; l++)
+                    add_group(x[l], w[n], sum[m + l]);
+            }
+            load(w[n], i + ahead * stride);
+            i += stride;
+        }
+    }
+    share<rows>(sum, sums);
+}
+
+/* The same for ROWS rows, and where rows are not aligned or K is not a multiple of a group: not fast. */
+template <class T>
+__device__ inline void add_any_products(const struct cuda_product &a, const few_place &at, const T *A,
+                                        const T *const (&b)[4], bool fast, float *sums)
+{
+    constexpr unsigned step = group<T>::n;
+    float sum[ROWS][4] = {};
+    for (size_t i = step * (8 * (threadIdx.x / 32) + threadIdx.x % 32 / 4); i < a.K; i += step * 8 * WARPS) {
+        group<T> w[4];
+#pragma unroll
+        for (unsigned j = 0; j < 4; j++)
+            w[j] = fast ? load_group(b[j], i) : load_part(b[j], i, a.K);
+#pragma unroll
+        for (unsigned m = 0; m < ROWS; m++)
+            if (m < at.rows)
+                add_group(fast ? load_group(A + m * a.am, i) : load_part(A + m * a.am, i, a.K), w, sum[m]);
+    }
+    share_sums(sum, at.rows, sums);
+}
+
+template <class T> __device__ inline void few_rows(const struct cuda_product &a, const T *A, const T *B)
 {
     SHARED(float, sums, WARPS *ROWS *COLUMNS);
-    const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const unsigned lane = threadIdx.x % 32;
     const few_place at = place_of_block(a.M);
-    const bool fast = ((a.K | a.am | a.bn) & (step - 1)) == 0 && aligned16(A, B);
-    const T *b[4];
-    float sum[ROWS][4] = {};
+    const bool fast = ((a.K | a.am | a.bn) & (group<T>::n - 1)) == 0 && aligned16(A, B);
+    const T *first = A + at.row * a.am, *b[4];
 #pragma unroll
     for (unsigned j = 0; j < 4; j++) {
         const size_t n = at.column + 4 * (lane % 4) + j;
         b[j] = B + (n < a.N ? n : a.N - 1) * a.bn;
     }
-    for (size_t i = step * (8 * warp + lane / 4); i < a.K; i += step * 8 * WARPS) {
-        numbers<step> w[4];
-#pragma unroll
-        for (unsigned j = 0; j < 4; j++)
-            w[j] = load_group(b[j], i, a.K, fast);
-#pragma unroll
-        for (unsigned m = 0; m < ROWS; m++) {
-            if (m < at.rows) {
-                const numbers<step> x = load_group(A + (at.row + m) * a.am, i, a.K, fast);
-#pragma unroll
-                for (unsigned j = 0; j < 4; j++)
-#pragma unroll
-                    for (unsigned k = 0; k < step; k++)
-                        sum[m][j] = fmaf(x.x[k], w[j].x[k], sum[m][j]);
-            }
-        }
-    }
-    share_sums(sum, at.rows, sums);
+    if (!fast || at.rows > 4 || sizeof(T) == 4) /* others would have fewer blocks, or spill registers */
+        add_any_products(a, at, first, b, fast, sums);
+    else if (at.rows == 1)
+        add_products<1, 2>(a, at, first, b, sums);
+    else if (at.rows == 2)
+        add_products<2, 2>(a, at, first, b, sums);
+    else
+        add_products<4, 1>(a, at, first, b, sums);
+    __syncthreads();
     for (unsigned i = threadIdx.x; i < at.rows * COLUMNS; i += THREADS) {
         const size_t n = at.column + i % COLUMNS, c = (at.row + i / COLUMNS) * a.ldc + n;
         if (n >= a.N)
@@ -157,12 +235,12 @@ __device__ inline void few_rows(const struct cuda_product &a, const T *A, const 
 
 KERNEL(few_rows_f32, 256, struct cuda_product)
 {
-    few_rows<float, 4>(a, a.A, a.B);
+    few_rows<float>(a, a.A, a.B);
 }
 
-KERNEL(few_rows_bf16, 256, struct cuda_product)
+KERNEL_OF_BLOCKS(few_rows_bf16, 256, 2, struct cuda_product)
 {
-    few_rows<uint16_t, 8>(a, a.A16, a.B16);
+    few_rows<uint16_t>(a, a.A16, a.B16);
 }
 
 /* B in tiles of 16 rows, 32 numbers each (backend/q8.h): a block has the columns of a row of tiles, a lane
@@ -185,20 +263,22 @@ KERNEL(matmul_q8, 256, struct matmul_q8_args)
 #pragma unroll
         for (unsigned m = 0; m < ROWS; m++) {
             if (m < at.rows) {
-                const numbers<4> x =
-                    load_group(a.A + (at.row + m) * a.lda, DDL_GROUP * group + lane / 4 * 4, a.K, fast);
+                const size_t i = DDL_GROUP * group + lane / 4 * 4;
+                const float4 v = i < a.K ? load_row4(a.A + (at.row + m) * a.lda, i, a.K, fast) : splat4(0);
+                const float x[4] = { v.x, v.y, v.z, v.w };
 #pragma unroll
                 for (unsigned j = 0; j < 4; j++) {
                     float product = 0;
 #pragma unroll
                     for (unsigned k = 0; k < 4; k++)
-                        product = fmaf(x.x[k], q8_number(q[j], k), product);
+                        product = fmaf(x[k], q8_number(q[j], k), product);
                     sum[m][j] = fmaf(product, scale[j], sum[m][j]);
                 }
             }
         }
     }
     share_sums(sum, at.rows, sums);
+    __syncthreads();
     for (unsigned i = threadIdx.x; i < at.rows * COLUMNS; i += THREADS) {
         const size_t row = at.column + i % COLUMNS; /* of the tiles */
         if (row < first || row - first >= a.N)
