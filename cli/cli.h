@@ -112,7 +112,8 @@ int error_exit(ddl_status status);
 /* What a rank does; comm is NULL for one process. Returns the exit status. */
 typedef int ranks_body(ddl_comm *comm, int argc, char **argv);
 /* Connects the ranks that a launcher started, calls body on all of them, and disconnects them. Returns the
- * exit status. To be called after catch_interrupts: an MPI library starts threads. */
+ * exit status; it is an error if they run different commands or versions. To be called after
+ * catch_interrupts: an MPI library starts threads. */
 int on_ranks(ranks_body *body, int argc, char **argv);
 /* report_error on rank 0, for an error that all ranks have; error_exit on the others. */
 int report_agreed(const ddl_comm *comm, const struct ddl_error *err);

@@ -1,7 +1,6 @@
 /* ddl eval: the loss of models on shards or a text, and their accuracy on downstream tasks. */
 #define _POSIX_C_SOURCE 200809L
 #include "cli/cli.h"
-#include "ddl/version.h"
 #include "cli/eval/eval.h"
 #include "cli/model/shards.h"
 #include "cli/output/terminal.h"
@@ -187,7 +186,6 @@ static ddl_status compare_arguments(const struct eval_flags *flags, size_t n, ch
                                     struct ddl_error *err)
 {
     ddl_comm_list *list = ddl_comm_list_create();
-    ddl_comm_list_add(list, "program: %s of %s", ddl_version(), DDL_VERSION_DATE);
     for (size_t i = 0; i < n; i++)
         ddl_comm_list_add(list, "model %zu: %s", i + 1, folders[i]);
     for (size_t g = 0; g < GROUPS; g++)

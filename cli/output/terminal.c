@@ -41,9 +41,12 @@ static void exit_interrupted(void)
 }
 
 /* Whether `number` belongs to the request that `first` made, a moment ago: timeout(1), shells and schedulers
- * send a signal to a process and to its group, systemd and the kernel send SIGHUP with SIGTERM. */
+ * send a signal to a process and to its group, systemd and the kernel send SIGHUP with SIGTERM, and a job
+ * script that gets SIGTERM as well may pass it on as SIGUSR1 (recipes/slurm/requeue.sh). */
 static bool is_same_request(int first, int number, double seconds)
 {
+    if ((first == SIGTERM && number == SIGUSR1) || (first == SIGUSR1 && number == SIGTERM))
+        return seconds < 1;
     return seconds < 0.1 && (number == first || number == SIGHUP || first == SIGHUP);
 }
 

@@ -212,6 +212,16 @@ static ddl_status configure(struct ddl_train_config *t, struct flags *flags, int
     return status;
 }
 
+/* The other options are compared by the run. */
+static ddl_status compare_dry_run(ddl_comm *comm, bool dry_run, struct ddl_error *err)
+{
+    if (!comm)
+        return DDL_OK;
+    ddl_comm_list *list = ddl_comm_list_create();
+    ddl_comm_list_add(list, "--dry-run: %d", dry_run);
+    return ddl_comm_list_compare(comm, list, err);
+}
+
 /* The ranks have one result; rank 0 reports it. A dry run is done by rank 0 alone. */
 static int run_rank(ddl_comm *comm, int argc, char **argv)
 {
@@ -220,6 +230,8 @@ static int run_rank(ddl_comm *comm, int argc, char **argv)
     struct flags flags = { 0 };
     bool first = ddl_comm_rank(comm) == 0;
     ddl_status status = ddl_comm_agree(comm, configure(&t, &flags, argc, argv, &err), &err);
+    if (!status)
+        status = compare_dry_run(comm, flags.dry_run, &err);
     if (status)
         return report_agreed(comm, &err);
     if (flags.dry_run) {

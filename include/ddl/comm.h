@@ -48,8 +48,8 @@ DDL_API size_t ddl_comm_size(const ddl_comm *comm);
 DDL_API const char *ddl_comm_host(const ddl_comm *comm, size_t rank);
 /* Number of ranks on the host of this one, itself included. */
 DDL_API size_t ddl_comm_local_size(const ddl_comm *comm);
-/* The threads of this rank: `threads`; if that is 0 and other ranks are on its host, the cores divided by
- * these ranks, at least 1; else 0, all cores. */
+/* The threads of this rank: `threads`; if that is 0 and other ranks are on its host, the cores that it may
+ * use, divided by the ranks there that may use the same ones, at least 1; else 0, all cores. */
 DDL_API size_t ddl_comm_threads(const ddl_comm *comm, size_t threads);
 
 /* Longest time in seconds that a call on comm waits for other ranks, 0 for no limit; 600 unless set. The

@@ -20,5 +20,5 @@ recipe=$1
 out=$2
 shift 2
 # shellcheck disable=SC2046 # an option or nothing
-run_step srun --cpus-per-task="$SLURM_CPUS_PER_TASK" \
+run_step "$out" srun --cpus-per-task="$SLURM_CPUS_PER_TASK" \
     ddl train "$recipe" --out "$out" --threads "$SLURM_CPUS_PER_TASK" "$@" $(resume_option "$out")

@@ -3,11 +3,13 @@
 # scripts of this folder.
 #
 #   resume_option OUT       prints --resume if the run has begun
-#   run_step COMMAND...     runs `srun ... ddl train ...`; returns its status
+#   run_step OUT COMMAND... runs `srun ... ddl train ...`; returns its status
 #
 # Slurm sends SIGUSR1 to the job script before the time limit (#SBATCH --signal=B:USR1@120) and, where the administrator
 # has set PreemptParameters=send_user_signal, before a preemption. It is passed on to srun, which passes it on to the
-# ranks: they finish the step, write a checkpoint and exit with status 3. Then the job is requeued.
+# ranks: they finish the step, write a checkpoint and exit with status 3. Then the job is requeued. With several ranks
+# srun --kill-on-bad-exit=1 kills those that exit after the first one, and its status may be 128 + the number of that signal:
+# then the job is requeued if the run has a checkpoint.
 #
 # SIGTERM (scancel, or a preemption) is passed on as SIGUSR1 as well, because srun kills its tasks on SIGTERM. After a
 # SIGTERM this script does not requeue the job: Slurm does that itself after a preemption (PreemptMode=REQUEUE), and a
@@ -23,6 +25,8 @@ stop_step() {
 }
 
 run_step() {
+    run=$1
+    shift
     received="" interrupted=no
     trap 'stop_step USR1' USR1
     trap 'stop_step TERM' TERM
@@ -36,8 +40,17 @@ run_step() {
         interrupted=no
     done
     trap - USR1 TERM
-    [ $status -ne 3 ] || requeue
+    if [ $status -eq 3 ] || { [ $status -gt 128 ] && has_checkpoint "$run"; }; then
+        requeue
+    fi
     return $status
+}
+
+has_checkpoint() {
+    for checkpoint in "$1"/checkpoint-*; do
+        [ ! -d "$checkpoint" ] || return 0
+    done
+    return 1
 }
 
 # Only after a signal to this script: the status alone can be that of a run that was stopped by hand.

@@ -24,5 +24,5 @@ shift 2
 # Open MPI needs --mpi=pmix, MPICH --mpi=pmi2. With several networks, select one for TCP:
 # export OMPI_MCA_btl_tcp_if_include=192.168.0.0/16
 # shellcheck disable=SC2046 # an option or nothing
-run_step srun --mpi=pmix --kill-on-bad-exit=1 --cpus-per-task="$SLURM_CPUS_PER_TASK" \
+run_step "$out" srun --mpi=pmix --kill-on-bad-exit=1 --cpus-per-task="$SLURM_CPUS_PER_TASK" \
     ddl train "$recipe" --out "$out" --threads "$SLURM_CPUS_PER_TASK" "$@" $(resume_option "$out")

@@ -9,5 +9,5 @@ shift 2
 # MPICH --mpi=pmi2.
 export DDL_EXCHANGE="${DDL_EXCHANGE-device}"
 # shellcheck disable=SC2046 # an option or nothing
-run_step srun --mpi=pmix --kill-on-bad-exit=1 --cpus-per-task="$SLURM_CPUS_PER_TASK" \
+run_step "$out" srun --mpi=pmix --kill-on-bad-exit=1 --cpus-per-task="$SLURM_CPUS_PER_TASK" \
     ddl train "$recipe" --out "$out" --backend cuda --threads "$SLURM_CPUS_PER_TASK" "$@" $(resume_option "$out")

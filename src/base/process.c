@@ -1,6 +1,7 @@
 #define _GNU_SOURCE /* sched_getaffinity */
 #include "base/process.h"
 
+#include "base/crc32c.h"
 #include "base/file.h"
 
 #include <errno.h>
@@ -167,25 +168,19 @@ void ddl_process_terminate(long pid)
     (void)kill((pid_t)pid, SIGTERM);
 }
 
-static size_t online_cores(void)
-{
-    long online = sysconf(_SC_NPROCESSORS_ONLN);
-    return online > 0 ? (size_t)online : 1;
-}
-
 size_t ddl_process_cores(void)
 {
     cpu_set_t set;
     if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0)
         return (size_t)CPU_COUNT(&set);
-    return online_cores();
+    long online = sysconf(_SC_NPROCESSORS_ONLN);
+    return online > 0 ? (size_t)online : 1;
 }
 
-size_t ddl_process_cores_of(size_t processes)
+uint64_t ddl_process_cores_hash(void)
 {
-    size_t own = ddl_process_cores(), share = online_cores() / processes;
-    share = share ? share : 1;
-    return own < share ? own : share;
+    cpu_set_t set;
+    return sched_getaffinity(0, sizeof set, &set) == 0 ? ddl_crc32c(&set, sizeof set) : 0;
 }
 
 /* A process may have the variables of several launchers, if one runs under another: the first row counts. */

@@ -6,6 +6,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /* How a child is started. */
 struct ddl_process_options {
@@ -37,7 +38,7 @@ size_t ddl_process_local_rank(void);
 
 /* Number of processors that the process may use. */
 size_t ddl_process_cores(void);
-/* Cores for each of so many processes on this machine, at most those that this process may run on. */
-size_t ddl_process_cores_of(size_t processes);
+/* A hash of the set of these processors; 0 if the system does not tell. */
+uint64_t ddl_process_cores_hash(void);
 
 #endif

@@ -137,8 +137,11 @@ ddl_status ddl_comm_agree(ddl_comm *comm, ddl_status status, struct ddl_error *e
     if (status == DDL_OK)
         err->text[0] = '\0';
     ddl_comm_gather(comm, sizeof *err, err, errors);
-    while (errors[first].status == DDL_OK)
+    while (first < size && errors[first].status == DDL_OK)
         first++;
+    if (first == size)
+        ddl_comm_abort_call(
+            comm, "a rank reported an error that no rank has: the ranks do not run the same program");
     size_t same = first;
     while (same < size && errors[same].status == errors[first].status &&
            strcmp(errors[same].text, errors[first].text) == 0)

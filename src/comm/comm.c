@@ -35,8 +35,14 @@ size_t ddl_comm_local_size(const ddl_comm *comm)
 
 size_t ddl_comm_threads(const ddl_comm *comm, size_t threads)
 {
-    size_t local = ddl_comm_local_size(comm);
-    return threads || local == 1 ? threads : ddl_process_cores_of(local);
+    if (threads || ddl_comm_local_size(comm) == 1)
+        return threads;
+    const size_t own = ddl_comm_rank(comm);
+    size_t sharers = 0;
+    for (size_t rank = 0; rank < ddl_comm_size(comm); rank++)
+        sharers += comm->cores[rank] == comm->cores[own] && strcmp(comm->hosts[rank], comm->hosts[own]) == 0;
+    const size_t share = ddl_process_cores() / sharers;
+    return share ? share : 1;
 }
 
 void ddl_comm_set_time_limit(ddl_comm *comm, double seconds)

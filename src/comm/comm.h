@@ -24,8 +24,9 @@
 struct ddl_comm_transport;
 
 /* A communicator over a transport, which it owns from now on. All ranks call it: the names of the hosts are
- * exchanged. If memory is missing, all ranks end. */
-ddl_comm *ddl_comm_create(const struct ddl_comm_transport *transport);
+ * exchanged. `limit_instead` replaces any time limit but 0, in seconds; negative: none does. If memory is
+ * missing, all ranks end. */
+ddl_comm *ddl_comm_create(const struct ddl_comm_transport *transport, double limit_instead);
 
 /* Names what the following calls do, as printf: "the gradients of step 120". Error messages contain it: "rank
  * 3 of 4 (host b) did not reach the gradients of step 120 within 600 s". Truncated to 95 bytes. */

@@ -2,22 +2,32 @@
 #include "comm/internal.h"
 
 #include "base/mem.h"
+#include "base/process.h"
 
+#include <stdio.h>
 #include <stdlib.h>
-
-enum { TIME_LIMIT = 600 };
 
 static bool allocate(ddl_comm *comm, size_t size)
 {
     comm->blocking.transfers = ddl_mem_alloc(ddl_comm_transfers(size) * sizeof *comm->blocking.transfers);
     comm->hosts = ddl_mem_zalloc(size * sizeof *comm->hosts);
-    comm->notices = ddl_mem_zalloc(size * sizeof *comm->notices);
-    comm->notice_requests = ddl_mem_alloc(size * sizeof *comm->notice_requests);
+    comm->cores = ddl_mem_zalloc(size * sizeof *comm->cores);
+    comm->peers = ddl_mem_zalloc(size * sizeof *comm->peers);
     comm->numbers = ddl_mem_alloc(size * DDL_COMM_CHUNK * sizeof *comm->numbers);
-    return comm->blocking.transfers && comm->hosts && comm->notices && comm->notice_requests && comm->numbers;
+    return comm->blocking.transfers && comm->hosts && comm->cores && comm->peers && comm->numbers;
 }
 
-ddl_comm *ddl_comm_create(const struct ddl_comm_transport *transport)
+static void exchange_places(ddl_comm *comm)
+{
+    const struct ddl_comm_transport *transport = &comm->transport;
+    const uint64_t cores = ddl_process_cores_hash();
+    for (size_t rank = 0; rank < transport->size; rank++) /* in messages about ranks that do not arrive */
+        snprintf(comm->hosts[rank], sizeof *comm->hosts, "unknown");
+    ddl_comm_gather(comm, sizeof *comm->hosts, transport->host, comm->hosts);
+    ddl_comm_gather(comm, sizeof cores, &cores, comm->cores);
+}
+
+ddl_comm *ddl_comm_create(const struct ddl_comm_transport *transport, double limit_instead)
 {
     ddl_comm *comm = ddl_mem_zalloc(sizeof *comm);
     if (comm)
@@ -26,11 +36,11 @@ ddl_comm *ddl_comm_create(const struct ddl_comm_transport *transport)
         transport->ops->abort(transport->ctx, "ddl: out of memory for the communicator");
         abort();
     }
-    comm->time_limit = TIME_LIMIT;
-    comm->limit_instead = -1;
+    comm->limit_instead = limit_instead;
+    ddl_comm_set_time_limit(comm, DDL_COMM_TIME_LIMIT);
     comm->message_limit = (size_t)1 << 30;
     ddl_comm_describe(comm, "the start of the program");
-    ddl_comm_gather(comm, sizeof *comm->hosts, transport->host, comm->hosts);
+    exchange_places(comm);
     return comm;
 }
 
@@ -40,10 +50,19 @@ void ddl_comm_free(ddl_comm *comm)
         return;
     ddl_mem_free(comm->blocking.transfers);
     ddl_mem_free(comm->hosts);
-    ddl_mem_free(comm->notices);
-    ddl_mem_free(comm->notice_requests);
+    ddl_mem_free(comm->cores);
+    ddl_mem_free(comm->peers);
     ddl_mem_free(comm->numbers);
     ddl_mem_free(comm);
+}
+
+/* After the first barrier no rank is in an earlier call: notices in flight are of no use. In the second one a
+ * rank receives those of the ranks that wait for it. */
+void ddl_comm_end(ddl_comm *comm)
+{
+    ddl_comm_barrier(comm);
+    ddl_comm_end_notices(comm);
+    ddl_comm_barrier(comm);
 }
 
 void ddl_comm_close(ddl_comm *comm)
@@ -51,7 +70,7 @@ void ddl_comm_close(ddl_comm *comm)
     if (!comm)
         return;
     ddl_comm_describe(comm, "the end of the program");
-    ddl_comm_barrier(comm);
+    ddl_comm_end(comm);
     comm->transport.ops->close(comm->transport.ctx);
     ddl_comm_free(comm);
 }

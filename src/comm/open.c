@@ -81,7 +81,7 @@ static ddl_status choose(bool *uses_mpi, const struct ddl_comm_launch *launch, s
 }
 
 static ddl_status connect(struct ddl_comm_transport *transport, const struct ddl_comm_launch *launch,
-                          struct ddl_error *err)
+                          double limit, struct ddl_error *err)
 {
     const struct ddl_comm_plugin *plugin;
     ddl_status status = ddl_comm_plugin_load(&plugin, err);
@@ -93,7 +93,7 @@ static ddl_status connect(struct ddl_comm_transport *transport, const struct ddl
             found, launch->launcher, launch->variable, getenv(launch->variable));
     }
     if (!status)
-        status = ddl_comm_plugin_open(plugin, transport, err);
+        status = ddl_comm_plugin_open(plugin, transport, limit, err);
     if (status || !launch->launcher || launch->size == 0 || transport->size == launch->size)
         return status;
     ddl_error_set(
@@ -119,13 +119,10 @@ ddl_status ddl_comm_open(ddl_comm **out, struct ddl_error *err)
         status = read_time_limit(&seconds, err);
     if (status || !uses_mpi)
         return status;
-    status = connect(&transport, &launch, err);
-    if (status)
-        return status;
-    *out = ddl_comm_create(&transport);
-    (*out)->limit_instead = seconds;
-    ddl_comm_set_time_limit(*out, (*out)->time_limit);
-    return DDL_OK;
+    status = connect(&transport, &launch, seconds < 0 ? DDL_COMM_TIME_LIMIT : seconds, err);
+    if (!status)
+        *out = ddl_comm_create(&transport, seconds);
+    return status;
 }
 
 void ddl_comm_library(char *out, size_t size)

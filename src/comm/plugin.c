@@ -31,12 +31,12 @@ ddl_status ddl_comm_plugin_load(const struct ddl_comm_plugin **out, struct ddl_e
 }
 
 ddl_status ddl_comm_plugin_open(const struct ddl_comm_plugin *plugin, struct ddl_comm_transport *out,
-                                struct ddl_error *err)
+                                double limit, struct ddl_error *err)
 {
     char reason[512];
     struct ddl_signals saved;
     ddl_signals_save(&saved);
-    bool is_open = plugin->open(out, reason, sizeof reason);
+    bool is_open = plugin->open(out, limit, reason, sizeof reason);
     ddl_signals_restore(&saved);
     return is_open ? DDL_OK : ddl_error_set(err, DDL_E_UNSUPPORTED, "MPI: %s", reason);
 }

@@ -10,8 +10,9 @@
  * is not installed or does not fit this library. */
 ddl_status ddl_comm_plugin_load(const struct ddl_comm_plugin **out, struct ddl_error *err);
 
-/* Connects the processes. DDL_E_UNSUPPORTED with the plugin's reason. */
+/* Connects the processes within `limit` seconds, 0 for no limit. DDL_E_UNSUPPORTED with the plugin's reason.
+ */
 ddl_status ddl_comm_plugin_open(const struct ddl_comm_plugin *plugin, struct ddl_comm_transport *out,
-                                struct ddl_error *err);
+                                double limit, struct ddl_error *err);
 
 #endif

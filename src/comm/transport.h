@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 /* Changes with every change of this header: a plugin of another number is refused. */
-enum { DDL_COMM_ABI = 1 };
+enum { DDL_COMM_ABI = 2 };
 
 /* Tags are in [0, DDL_COMM_TAGS): MPI guarantees as many. */
 enum { DDL_COMM_TAGS = 32768, DDL_COMM_HOST_SIZE = 64 };
@@ -25,13 +25,14 @@ struct ddl_comm_request {
 struct ddl_comm_transport_ops {
     /* Start to send or receive a message of `bytes` (at least 1, at most INT_MAX) at `data`, which is
      * borrowed until the request is complete. Messages between two ranks with the same tag arrive in the
-     * order in which they are sent. A receive has the size of the message. */
+     * order in which they are sent. A receive expects the size of the message: see test. */
     void (*send)(void *ctx, struct ddl_comm_request *request, size_t to, int tag, const void *data,
                  size_t bytes);
     void (*receive)(void *ctx, struct ddl_comm_request *request, size_t from, int tag, void *data,
                     size_t bytes);
-    /* Whether the request is complete; then it is no longer valid. Does not wait. */
-    bool (*test)(void *ctx, struct ddl_comm_request *request);
+    /* Whether the request is complete; then it is no longer valid, and for a receive *bytes is the size of
+     * the message, or any larger number than expected if it is too large. Does not wait. */
+    bool (*test)(void *ctx, struct ddl_comm_request *request, size_t *bytes);
     /* Receives a message of `bytes` with this tag from any rank if one has arrived, and stores the rank in
      * *from. Does not wait. */
     bool (*poll)(void *ctx, size_t *from, int tag, void *data, size_t bytes);
@@ -55,8 +56,9 @@ struct ddl_comm_plugin {
     unsigned abi; /* DDL_COMM_ABI */
     /* Writes the name and version of its library to out, truncated to size; needs no open. */
     void (*library)(char *out, size_t size);
-    /* Connects the processes. false, with a reason in error, truncated to size. */
-    bool (*open)(struct ddl_comm_transport *out, char *error, size_t size);
+    /* Connects the processes. false, with a reason in error, truncated to size. All ranks are ended if the
+     * connection takes longer than `limit` seconds; 0: no limit. */
+    bool (*open)(struct ddl_comm_transport *out, double limit, char *error, size_t size);
 };
 #define DDL_COMM_PLUGIN_SYMBOL "ddl_comm_plugin"
 

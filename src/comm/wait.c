@@ -1,8 +1,9 @@
 /* Waiting for messages, with a time limit.
  *
- * A rank that reaches the limit sends a notice to all others: the name of the call in which it waits. Ranks
- * that receive a notice while they wait reply with their own. The ranks without a notice after a few seconds
- * are those that do not take part; the first of the others names them and ends the job. */
+ * A rank that reaches the limit sends a query to all others, who reply with the name of the call in which
+ * they wait. The ranks without a reply after a few seconds are those that do not take part; the first rank
+ * that has reached the limit names them and ends the job. If what it waits for arrives in these seconds, it
+ * continues; replies to its query that arrive later are ignored. */
 #define _POSIX_C_SOURCE 200809L
 #include "comm/internal.h"
 
@@ -14,6 +15,7 @@
 #include <time.h>
 
 static const double SPIN_SECONDS = 20e-6, YIELD_SECONDS = 500e-6, GRACE_SECONDS = 5;
+static const double STOPPED_SECONDS = 1; /* between two polls: the process was stopped */
 enum { SLEEP_NANOSECONDS = 100000, NAMED = 8 };
 
 int ddl_comm_next_tag(ddl_comm *comm)
@@ -79,12 +81,29 @@ void ddl_comm_batch_start(ddl_comm *comm, struct ddl_comm_batch *batch)
     comm->in_flight = batch;
 }
 
+static void check_size(ddl_comm *comm, const struct ddl_comm_batch *batch, const struct ddl_comm_transfer *t,
+                       size_t received)
+{
+    const size_t expected = message_bytes(comm, t);
+    char found[32] = "more";
+    if (!t->receives || received == expected)
+        return;
+    if (received < expected)
+        snprintf(found, sizeof found, "%zu", received);
+    ddl_comm_abort(
+        comm,
+        "%s: message of rank %zu (host %s): expected %zu bytes, found %s: the ranks do not run the "
+        "same program with the same options",
+        batch->what, t->peer, comm->hosts[t->peer], expected, found);
+}
+
 static void move_transfer(ddl_comm *comm, struct ddl_comm_batch *batch, struct ddl_comm_transfer *t)
 {
     const struct ddl_comm_transport *transport = &comm->transport;
-    if (!t->is_active || !transport->ops->test(transport->ctx, &t->request))
+    size_t bytes = message_bytes(comm, t), received = 0;
+    if (!t->is_active || !transport->ops->test(transport->ctx, &t->request, &received))
         return;
-    size_t bytes = message_bytes(comm, t);
+    check_size(comm, batch, t, received);
     t->is_active = false;
     t->data += bytes;
     t->left -= bytes;
@@ -104,52 +123,116 @@ void ddl_comm_progress(ddl_comm *comm)
     }
 }
 
+/* ---- notices ---- */
+
+static void receive_notices(ddl_comm *comm)
+{
+    const struct ddl_comm_transport *transport = &comm->transport;
+    struct ddl_comm_notice notice;
+    size_t from;
+    while (transport->ops->poll(transport->ctx, &from, DDL_COMM_TAG_NOTICE, &notice, sizeof notice)) {
+        struct ddl_comm_peer *peer = &comm->peers[from];
+        peer->is_late = notice.is_late;
+        if (notice.query)
+            peer->unanswered = notice.query;
+        if (notice.reply_to && notice.reply_to == comm->query)
+            memcpy(peer->what, notice.what, sizeof peer->what);
+    }
+}
+
+/* Sends the current query and the replies to those of others, `what` in each. One notice to a rank is in
+ * flight at a time; the next one waits for a later call. */
+static void send_notices(ddl_comm *comm, const char *what)
+{
+    const struct ddl_comm_transport *transport = &comm->transport;
+    size_t unused;
+    for (size_t r = 0; r < transport->size; r++) {
+        struct ddl_comm_peer *peer = &comm->peers[r];
+        const bool queries = r != transport->rank && comm->query && peer->queried != comm->query;
+        if (peer->is_active)
+            peer->is_active = !transport->ops->test(transport->ctx, &peer->request, &unused);
+        if (comm->is_ending)
+            peer->unanswered = 0;
+        if (peer->is_active || (!queries && !peer->unanswered))
+            continue;
+        peer->sent = (struct ddl_comm_notice){ .query = queries ? comm->query : 0,
+                                               .reply_to = peer->unanswered,
+                                               .is_late = comm->query != 0 };
+        memcpy(peer->sent.what, what, sizeof peer->sent.what);
+        transport->ops->send(transport->ctx, &peer->request, r, DDL_COMM_TAG_NOTICE, &peer->sent,
+                             sizeof peer->sent);
+        peer->is_active = true;
+        peer->queried = queries ? comm->query : peer->queried;
+        peer->unanswered = 0;
+    }
+}
+
+static bool notices_are_sent(void *user)
+{
+    const ddl_comm *comm = user;
+    for (size_t r = 0; r < comm->transport.size; r++) {
+        if (comm->peers[r].is_active)
+            return false;
+    }
+    return true;
+}
+
 /* ---- the time limit ---- */
 
-static void sleep_briefly(void)
+/* What a call waits for, and for how long so far, without the time in which the process was stopped (SIGSTOP,
+ * scontrol suspend). */
+struct wait {
+    const char *what; /* the call, for error messages */
+    bool (*is_complete)(void *user);
+    void *user;
+    double start, last; /* of the last elapsed() */
+};
+
+static void start_clock(struct wait *wait)
+{
+    wait->start = wait->last = ddl_clock_seconds();
+}
+
+static double elapsed(struct wait *wait)
+{
+    double now = ddl_clock_seconds(), gap = now - wait->last;
+    if (gap > STOPPED_SECONDS)
+        wait->start += gap;
+    wait->last = now;
+    return now - wait->start;
+}
+
+static bool has_completed(ddl_comm *comm, const struct wait *wait)
+{
+    ddl_comm_progress(comm);
+    return wait->is_complete(wait->user);
+}
+
+static void poll_notices(ddl_comm *comm, const struct wait *wait)
 {
     nanosleep(&(struct timespec){ .tv_nsec = SLEEP_NANOSECONDS }, NULL);
+    receive_notices(comm);
+    send_notices(comm, wait->what);
 }
 
-/* Receives the notices that have arrived; whether there was one. */
-static bool poll_notices(ddl_comm *comm)
+/* Whether the wait is complete within so many more seconds. */
+static bool completes_within(ddl_comm *comm, struct wait *wait, double seconds)
 {
-    const struct ddl_comm_transport *transport = &comm->transport;
-    char what[DDL_COMM_WHAT_SIZE];
-    size_t from;
-    bool any = false;
-    while (transport->ops->poll(transport->ctx, &from, DDL_COMM_TAG_NOTICE, what, sizeof what)) {
-        memcpy(comm->notices[from], what, sizeof what);
-        any = true;
-    }
-    return any;
+    start_clock(wait);
+    do {
+        poll_notices(comm, wait);
+        if (has_completed(comm, wait))
+            return true;
+    } while (elapsed(wait) < seconds);
+    return false;
 }
 
-/* Rank number `first` or later without a notice; size if there is none. */
+/* Rank number `first` or later without a reply; size if there is none. */
 static size_t next_silent(const ddl_comm *comm, size_t first)
 {
-    while (first < comm->transport.size && comm->notices[first][0])
+    while (first < comm->transport.size && comm->peers[first].what[0])
         first++;
     return first;
-}
-
-static void collect_notices(ddl_comm *comm, const char *what)
-{
-    const struct ddl_comm_transport *transport = &comm->transport;
-    memcpy(comm->notices[transport->rank], what, sizeof *comm->notices);
-    for (size_t r = 0; r < transport->size; r++) {
-        if (r != transport->rank)
-            transport->ops->send(transport->ctx, &comm->notice_requests[r], r, DDL_COMM_TAG_NOTICE,
-                                 comm->notices[transport->rank], sizeof *comm->notices);
-    }
-    double grace =
-        comm->time_limit > 0 && comm->time_limit < GRACE_SECONDS ? comm->time_limit : GRACE_SECONDS;
-    double end = ddl_clock_seconds() + grace;
-    while (next_silent(comm, 0) < transport->size && ddl_clock_seconds() < end) {
-        sleep_briefly();
-        ddl_comm_progress(comm);
-        poll_notices(comm);
-    }
 }
 
 /* "rank 3 (host b)", "ranks 2 (host a), 3 (host b) and 5 more" */
@@ -171,10 +254,10 @@ static void name_silent(const ddl_comm *comm, char *out, size_t size)
 static void abort_all_waiting(ddl_comm *comm, const char *what)
 {
     for (size_t r = 0; r < comm->transport.size; r++) {
-        if (strcmp(comm->notices[r], what) != 0)
+        if (strcmp(comm->peers[r].what, what) != 0)
             ddl_comm_abort(
                 comm, "ranks wait for different calls: rank %zu (host %s) for %s, rank %zu (host %s) for %s",
-                comm->transport.rank, comm->transport.host, what, r, comm->hosts[r], comm->notices[r]);
+                comm->transport.rank, comm->transport.host, what, r, comm->hosts[r], comm->peers[r].what);
     }
     ddl_comm_abort(
         comm,
@@ -182,23 +265,37 @@ static void abort_all_waiting(ddl_comm *comm, const char *what)
         what, comm->time_limit);
 }
 
-static void end_job(ddl_comm *comm, const char *what)
+static void begin_query(ddl_comm *comm, const char *what)
+{
+    struct ddl_comm_peer *own = &comm->peers[comm->transport.rank];
+    comm->query = ++comm->n_queries;
+    for (size_t r = 0; r < comm->transport.size; r++)
+        comm->peers[r].what[0] = '\0';
+    memcpy(own->what, what, sizeof own->what);
+    own->is_late = true;
+}
+
+/* After the time limit: ends the job, unless the wait is complete while the other ranks reply. */
+static void end_job(ddl_comm *comm, struct wait *wait)
 {
     char names[NAMED * (DDL_COMM_HOST_SIZE + 32) + 64];
-    collect_notices(comm, what);
     size_t first = 0;
-    while (!comm->notices[first][0])
+    begin_query(comm, wait->what);
+    bool completes = completes_within(
+        comm, wait,
+        comm->time_limit > 0 && comm->time_limit < GRACE_SECONDS ? comm->time_limit : GRACE_SECONDS);
+    while (!comm->peers[first].what[0] || !comm->peers[first].is_late)
         first++;
     /* One message is enough; the others are for the case that this rank cannot end the job. */
-    double start = ddl_clock_seconds();
-    while (comm->transport.rank != first && ddl_clock_seconds() < start + GRACE_SECONDS) {
-        sleep_briefly();
-        ddl_comm_progress(comm);
-    }
+    if (!completes && comm->transport.rank != first)
+        completes = completes_within(comm, wait, GRACE_SECONDS);
+    comm->query = 0;
+    if (completes)
+        return;
     if (next_silent(comm, 0) == comm->transport.size)
-        abort_all_waiting(comm, what);
+        abort_all_waiting(comm, wait->what);
     name_silent(comm, names, sizeof names);
-    ddl_comm_abort(comm, "%s did not reach %s within %g s", names, what, comm->time_limit);
+    ddl_comm_abort(comm, "%s did not reach %s within %g s", names, wait->what, comm->time_limit);
 }
 
 static void remove_batch(ddl_comm *comm, struct ddl_comm_batch *batch)
@@ -215,24 +312,24 @@ static bool batch_is_complete(void *user)
     return batch->n_left == 0;
 }
 
-/* `what`: the call, for error messages. */
-static void wait_until(ddl_comm *comm, const char *what, bool (*is_complete)(void *user), void *user)
+/* `what`: the call, for error messages; DDL_COMM_WHAT_SIZE bytes. */
+static void wait_until(ddl_comm *comm, const char *what, bool (*completes)(void *user), void *user)
 {
-    double start = ddl_clock_seconds();
-    for (;;) {
-        ddl_comm_progress(comm);
-        if (is_complete(user))
-            return;
-        double waited = ddl_clock_seconds() - start;
+    struct wait wait = { .what = what, .is_complete = completes, .user = user };
+    start_clock(&wait);
+    while (!has_completed(comm, &wait)) {
+        double waited = elapsed(&wait);
         if (waited < SPIN_SECONDS)
             continue;
         if (waited < YIELD_SECONDS) {
             sched_yield();
             continue;
         }
-        sleep_briefly();
-        if (poll_notices(comm) || (comm->time_limit > 0 && waited > comm->time_limit))
-            end_job(comm, what);
+        poll_notices(comm, &wait);
+        if (comm->time_limit > 0 && waited > comm->time_limit) {
+            end_job(comm, &wait);
+            return;
+        }
     }
 }
 
@@ -246,4 +343,10 @@ void ddl_comm_wait_until(ddl_comm *comm, bool (*is_complete)(void *user), void *
 {
     if (comm)
         wait_until(comm, comm->what, is_complete, user);
+}
+
+void ddl_comm_end_notices(ddl_comm *comm)
+{
+    comm->is_ending = true;
+    ddl_comm_wait_until(comm, notices_are_sent, comm);
 }

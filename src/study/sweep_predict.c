@@ -9,7 +9,7 @@
 size_t sweep_threads(const struct ddl_sweep_options *options)
 {
     size_t local = ddl_comm_local_size(options->comm);
-    size_t cores = local > 1 ? ddl_process_cores_of(local) : ddl_process_cores();
+    size_t cores = local > 1 ? ddl_comm_threads(options->comm, 0) : ddl_process_cores();
     if (options->threads || (options->jobs < 2 && local == 1))
         return options->threads;
     return options->jobs < 2 ? cores : options->jobs < cores ? cores / options->jobs : 1;

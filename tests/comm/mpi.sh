@@ -35,6 +35,42 @@ hanging_rank() {
     fail "$(cat "$scratch/log")"
 }
 
+# A message of another size than expected ends the job, and is not read beyond its end.
+other_sizes() {
+    for size in short long; do
+        found=4
+        [ $size = short ] || found="more"
+        forget_ranks
+        # shellcheck disable=SC2086
+        ! timeout -k 5 600 $mpirun -n 2 "$program" $size >"$scratch/log" 2>&1 || fail "$size: no error"
+        grep -q "^ddl: rank 0 of 2 on .*: step 7: message of rank 1 (host .*): expected 8 bytes, found $found: " \
+            "$scratch/log" || fail "$(cat "$scratch/log")"
+        none_left
+    done
+}
+
+# Rank 1 stops between its connection to the launcher and that to the other ranks.
+unfinished_start() {
+    forget_ranks
+    # shellcheck disable=SC2086
+    ! DDL_COMM_TIMEOUT=2 timeout -k 5 120 $mpirun -n 2 "$program" initialize >"$scratch/log" 2>&1 || fail "no error"
+    grep -q '^ddl: rank 0 of 2 on .*: a rank did not reach the start of the program within 2 s$' "$scratch/log" ||
+        fail "$(cat "$scratch/log")"
+    none_left
+}
+
+# Ranks that run different commands: one message, which has both.
+different_commands() {
+    status=0
+    # shellcheck disable=SC2086
+    timeout -k 5 600 $mpirun -n 1 "$ddl" bench comm : -n 1 "$ddl" eval "$scratch" --text /dev/null >"$scratch/log" 2>&1 ||
+        status=$?
+    [ $status -eq 2 ] || fail "status $status: $(cat "$scratch/log")"
+    [ "$(grep -c '^ddl: ' "$scratch/log")" -eq 1 ] || fail "$(cat "$scratch/log")"
+    grep -q '^ddl: rank 1 of 2 (host .*): command: the ranks differ: expected bench comm as on rank 0, found eval$' \
+        "$scratch/log" || fail "$(cat "$scratch/log")"
+}
+
 aborting_rank() {
     failing abort
     grep -q '^ddl: rank 1 of 3 on .*: cannot continue$' "$scratch/log" || fail "$(cat "$scratch/log")"
@@ -62,6 +98,9 @@ for ranks in $ranks_tried; do
     check "ranks_$ranks" collectives "$ranks"
 done
 check hanging_rank hanging_rank
+check other_sizes other_sizes
+check unfinished_start unfinished_start
+check different_commands different_commands
 check_full aborting_rank aborting_rank
 check_full killed_rank failing kill
 check_full exiting_rank failing exit

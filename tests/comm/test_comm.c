@@ -6,15 +6,19 @@
 #include "support/thread_comm.h"
 
 #include "base/bf16.h"
+#include "base/clock.h"
 #include "base/mem.h"
+#include "base/process.h"
 #include "comm/comm.h"
 #include "comm/internal.h"
 
+#include <dlfcn.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -384,6 +388,31 @@ static void cuts(void **state)
     assert_int_equal(ddl_comm_exchange_bytes(1024, 1, DDL_COMM_BF16), 0);
 }
 
+/* ---- cores ---- */
+
+/* A host of four ranks, and one of one. On the first, two ranks may use the same cores. */
+static void divide_cores(ddl_comm *comm, void *user)
+{
+    (void)user;
+    static const uint64_t cores[] = { 7, 8, 7, 9, 7 };
+    const size_t rank = ddl_comm_rank(comm), own = ddl_process_cores(), half = own / 2 ? own / 2 : 1;
+    const size_t expected[] = { half, own, half, own, 0 };
+    for (size_t r = 0; r < 5; r++) {
+        assert_true(comm->cores[r] == ddl_process_cores_hash());
+        comm->cores[r] = cores[r];
+        strcpy(comm->hosts[r], r < 4 ? "a" : "b");
+    }
+    assert_int_equal(ddl_comm_threads(comm, 0), expected[rank]);
+    assert_int_equal(ddl_comm_threads(comm, 3), 3);
+}
+
+static void ranks_divide_the_cores_that_they_share(void **state)
+{
+    (void)state;
+    thread_comm_run(5, divide_cores, NULL);
+    assert_int_equal(ddl_comm_threads(NULL, 0), 0);
+}
+
 /* ---- ranks that fail ---- */
 
 /* The time limit of the ranks. On a busy machine a rank that does not hang may be too late for a short one.
@@ -625,6 +654,151 @@ static void slow_ranks_may_be_slow(void **state)
     }
 }
 
+struct late {
+    bool hangs;     /* rank 2, in the last call */
+    size_t queries; /* of rank 0 */
+};
+
+/* Rank 1 of three is later than the limit, but not by as much as the others wait for replies. */
+static void late_rank(ddl_comm *comm, void *user)
+{
+    struct late *late_ranks = user;
+    ddl_comm_set_time_limit(comm, limit_seconds);
+    for (int i = 0; i < 2; i++) {
+        double late = limit_seconds + 0.4 * (limit_seconds < 5 ? limit_seconds : 5);
+        ddl_comm_describe(comm, "call %d", i);
+        if (ddl_comm_rank(comm) == 1)
+            nanosleep(&(struct timespec){ (time_t)late, (long)(1e9 * (late - (double)(time_t)late)) }, NULL);
+        gather(comm, NULL);
+    }
+    if (ddl_comm_rank(comm) == 0)
+        late_ranks->queries = (size_t)comm->n_queries;
+    if (late_ranks->hangs && ddl_comm_rank(comm) == 2)
+        thread_comm_hang(comm);
+    ddl_comm_describe(comm, "the last call");
+    ddl_comm_barrier(comm);
+}
+
+static void late_ranks_are_waited_for(void **state)
+{
+    (void)state;
+    struct late late = { 0 };
+    struct thread_comm_end end = { 0 };
+    for (limit_seconds = 0.5; late.queries < 2 && limit_seconds < 30; limit_seconds *= 2) {
+        late.queries = 0;
+        end = thread_comm_try(3, late_rank, &late);
+    }
+    assert_false(end.is_aborted);
+    assert_int_equal(late.queries, 2);
+    late.hangs = true;
+    assert_ends_with(
+        3, late_rank, &late,
+        "ddl: rank 0 of 3 on host0: rank 2 (host host2) did not reach the last call within LIMIT s");
+}
+
+/* Sleeps for so many seconds, without those in which the process is stopped. */
+static void sleep_while_running(double seconds)
+{
+    double last = ddl_clock_seconds(), slept = 0;
+    while (slept < seconds) {
+        nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+        double now = ddl_clock_seconds();
+        slept += now - last < 0.5 ? now - last : 0;
+        last = now;
+    }
+}
+
+static void needs_half_of_the_limit(ddl_comm *comm, void *user)
+{
+    size_t *queries = user;
+    ddl_comm_set_time_limit(comm, limit_seconds);
+    if (ddl_comm_rank(comm) == 1)
+        sleep_while_running(limit_seconds / 2);
+    ddl_comm_barrier(comm);
+    if (ddl_comm_rank(comm) == 0)
+        *queries = (size_t)comm->n_queries;
+}
+
+/* Exit status 0 if no rank reached the limit. */
+static int run_stopped_job(void)
+{
+    size_t queries = 0;
+    struct thread_comm_end end = thread_comm_try(2, needs_half_of_the_limit, &queries);
+    return end.is_aborted || queries > 0;
+}
+
+/* The time in which all ranks are stopped (scontrol suspend) does not count. */
+static void stopped_jobs_continue(void **state)
+{
+    (void)state;
+    int status = -1;
+    for (limit_seconds = 2; status != 0 && limit_seconds < 20; limit_seconds *= 2) {
+        pid_t pid = fork();
+        assert_true(pid >= 0);
+        if (pid == 0)
+            _exit(run_stopped_job());
+        sleep_while_running(limit_seconds / 4);
+        assert_int_equal(kill(pid, SIGSTOP), 0);
+        sleep_while_running(1.5 * limit_seconds);
+        assert_int_equal(kill(pid, SIGCONT), 0);
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+    }
+    assert_int_equal(status, 0);
+}
+
+/* Rank 0 expects 8 bytes, and gets `user` bytes. */
+static void send_another_size(ddl_comm *comm, void *user)
+{
+    const size_t *bytes = user;
+    unsigned char data[16] = { 0 };
+    ddl_comm_describe(comm, "step 7");
+    if (ddl_comm_rank(comm) == 1)
+        ddl_comm_send(comm, 0, *bytes, data);
+    else
+        ddl_comm_receive(comm, 1, 8, data);
+}
+
+static void sizes_differ(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = { 4, 16 };
+    static const char *const found[] = { "4", "more" };
+    for (size_t i = 0; i < 2; i++) {
+        char expected[256];
+        size_t bytes = sizes[i];
+        struct thread_comm_end end = thread_comm_try(2, send_another_size, &bytes);
+        snprintf(
+            expected, sizeof expected,
+            "ddl: rank 0 of 2 on host0: step 7: message of rank 1 (host host1): expected 8 bytes, found %s: "
+            "the ranks do not run the same program with the same options",
+            found[i]);
+        assert_true(end.is_aborted);
+        assert_string_equal(end.message, expected);
+    }
+}
+
+/* Rank 1 makes the calls of ddl_comm_agree with other values. */
+static void agree_with_another_program(ddl_comm *comm, void *user)
+{
+    (void)user;
+    struct ddl_error err = { 0 }, all[2];
+    uint64_t any = DDL_E_IO;
+    if (ddl_comm_rank(comm) == 0)
+        ddl_comm_agree(comm, DDL_OK, &err);
+    ddl_comm_max_u64(comm, 1, &any);
+    ddl_comm_gather(comm, sizeof err, &err, all);
+}
+
+static void no_rank_has_the_error(void **state)
+{
+    (void)state;
+    struct thread_comm_end end = thread_comm_try(2, agree_with_another_program, NULL);
+    assert_true(end.is_aborted);
+    assert_non_null(strstr(end.message,
+                           ": a rank reported an error that no rank has: the ranks do not run the "
+                           "same program"));
+}
+
 /* ---- as a rank under mpirun ---- */
 
 static volatile sig_atomic_t last_signal;
@@ -663,6 +837,21 @@ static void write_process_id(size_t rank)
     fclose(file);
 }
 
+/* Connects to the launcher as the plugin does, and does not continue. */
+static void only_initialize(void)
+{
+    union {
+        void *address;
+        int (*function)(int *argc, char ***argv);
+    } init;
+    void *plugin = dlopen(getenv("DDL_COMM_PLUGIN"), RTLD_NOW | RTLD_GLOBAL);
+    init.address = plugin ? dlsym(plugin, "MPI_Init") : NULL;
+    if (!init.address || init.function(NULL, NULL) != 0)
+        exit(1);
+    write_process_id(1);
+    pause();
+}
+
 /* Rank 1 fails in one of several ways; the others wait for it. */
 static void fail_rank(ddl_comm *comm, const char *how)
 {
@@ -677,6 +866,10 @@ static void fail_rank(ddl_comm *comm, const char *how)
             _exit(7);
         else if (strcmp(how, "abort") == 0)
             ddl_comm_abort(comm, "cannot continue");
+    }
+    if (strcmp(how, "short") == 0 || strcmp(how, "long") == 0) {
+        size_t bytes = how[0] == 's' ? 4 : 16;
+        send_another_size(comm, &bytes);
     }
     ddl_comm_describe(comm, "the gradients of step 120");
     ddl_comm_barrier(comm);
@@ -702,13 +895,15 @@ static void run_steps(ddl_comm *comm)
     }
 }
 
-/* `what`: "all", "steps", or how rank 1 fails. */
+/* `what`: "all", "steps", "initialize", or how rank 1 fails. */
 static int run_as_rank(const char *what)
 {
     ddl_comm *comm;
     struct ddl_error err;
     setenv("CMOCKA_TEST_ABORT", "1", 1); /* print the message of an assertion that fails outside of a test */
     set_signals();
+    if (strcmp(what, "initialize") == 0 && ddl_comm_launched().rank == 1)
+        only_initialize();
     if (ddl_comm_open(&comm, &err)) {
         fprintf(stderr, "%s\n", err.text);
         return 1;
@@ -738,6 +933,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(one_to_four_ranks),
         cmocka_unit_test(no_communicator),
         cmocka_unit_test(cuts),
+        cmocka_unit_test(ranks_divide_the_cores_that_they_share),
         cmocka_unit_test(hanging_ranks_are_named),
         cmocka_unit_test(many_hanging_ranks),
         cmocka_unit_test(waiting_for_a_condition),
@@ -748,6 +944,10 @@ int main(int argc, char **argv)
         cmocka_unit_test(lost_messages),
         cmocka_unit_test(aborts_end_all_ranks),
         cmocka_unit_test(slow_ranks_may_be_slow),
+        cmocka_unit_test(late_ranks_are_waited_for),
+        cmocka_unit_test(stopped_jobs_continue),
+        cmocka_unit_test(sizes_differ),
+        cmocka_unit_test(no_rank_has_the_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

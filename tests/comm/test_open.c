@@ -1,6 +1,7 @@
 /* ddl_comm_open: which launchers it finds, DDL_COMM, DDL_COMM_TIMEOUT, plugins that are missing or do not
  * fit. The plugins are tests/comm/plugin_stub.c: DDL_STUB, and DDL_STUB_OTHER with another interface. */
 #define _POSIX_C_SOURCE 200809L
+#include "support/files.h"
 #include "support/support.h"
 
 #include "base/plugin.h"
@@ -10,14 +11,27 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
-static const char *const variables[] = {
-    "OMPI_COMM_WORLD_SIZE", "PMI_SIZE",        "MV2_COMM_WORLD_SIZE",  "FLUX_JOB_SIZE",
-    "SLURM_STEP_NUM_TASKS", "PMIX_RANK",       "OMPI_COMM_WORLD_RANK", "PMI_RANK",
-    "MV2_COMM_WORLD_RANK",  "FLUX_TASK_RANK",  "SLURM_PROCID",         "DDL_COMM",
-    "DDL_COMM_TIMEOUT",     "DDL_COMM_PLUGIN", "STUB_FAILS",           "STUB_CLOSED"
-};
+static const char *const variables[] = { "OMPI_COMM_WORLD_SIZE",
+                                         "PMI_SIZE",
+                                         "MV2_COMM_WORLD_SIZE",
+                                         "FLUX_JOB_SIZE",
+                                         "SLURM_STEP_NUM_TASKS",
+                                         "PMIX_RANK",
+                                         "OMPI_COMM_WORLD_RANK",
+                                         "PMI_RANK",
+                                         "MV2_COMM_WORLD_RANK",
+                                         "FLUX_TASK_RANK",
+                                         "SLURM_PROCID",
+                                         "DDL_COMM",
+                                         "DDL_COMM_TIMEOUT",
+                                         "DDL_COMM_PLUGIN",
+                                         "STUB_FAILS",
+                                         "STUB_CLOSED",
+                                         "STUB_SIZE",
+                                         "STUB_LIMIT" };
 
 /* An environment without launcher, with the stub as the plugin. */
 static int clear_environment(void **state)
@@ -92,6 +106,7 @@ static void one_rank(void **state)
     setenv("DDL_COMM_TIMEOUT", "2.5", 1);
     assert_ok(ddl_comm_open(&comm, &err), err);
     assert_non_null(comm);
+    assert_string_equal(getenv("STUB_LIMIT"), "2.5");
     assert_int_equal(ddl_comm_size(comm), 1);
     assert_string_equal(ddl_comm_host(comm, 0), "stub");
     ddl_comm_set_time_limit(comm, 7); /* the environment's remains */
@@ -126,6 +141,7 @@ static void time_limits(void **state)
     setenv("DDL_COMM", "mpi", 1);
     assert_ok(ddl_comm_open(&comm, &err), err);
     assert_true(comm->time_limit == 600);
+    assert_string_equal(getenv("STUB_LIMIT"), "600");
     ddl_comm_set_time_limit(comm, 7);
     assert_true(comm->time_limit == 7);
     ddl_comm_close(comm);
@@ -137,6 +153,34 @@ static void time_limits(void **state)
         setenv("DDL_COMM_TIMEOUT", wrong[i], 1);
         assert_refused(DDL_E_USAGE, expected);
     }
+}
+
+/* The limit of the environment applies to the first messages too. */
+static void time_limit_of_the_start(void **state)
+{
+    (void)state;
+    static const char expected[] =
+        "ddl: rank 0 of 2 on stub: rank 1 (host unknown) did not reach the start of "
+        "the program within 0.5 s\n";
+    int status;
+    setenv("OMPI_COMM_WORLD_SIZE", "2", 1);
+    setenv("STUB_SIZE", "2", 1);
+    setenv("DDL_COMM_TIMEOUT", "0.5", 1);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        ddl_comm *comm;
+        alarm(60);
+        if (!freopen(scratch_path("errors"), "w", stderr))
+            _exit(2);
+        _exit(ddl_comm_open(&comm, NULL) ? 3 : 4);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 1);
+    char *found = read_file(scratch_path("errors"), NULL);
+    assert_string_equal(found, expected);
+    free(found);
 }
 
 static void wrong_choice(void **state)
@@ -226,6 +270,7 @@ int main(void)
         cmocka_unit_test(own_file),
         cmocka_unit_test_setup(one_rank, clear_environment),
         cmocka_unit_test_setup(time_limits, clear_environment),
+        cmocka_unit_test_setup(time_limit_of_the_start, clear_environment),
         cmocka_unit_test_setup(wrong_choice, clear_environment),
         cmocka_unit_test_setup(wrong_number, clear_environment),
         cmocka_unit_test_setup(wrong_plugins, clear_environment),

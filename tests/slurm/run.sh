@@ -12,7 +12,8 @@ rm -rf "${scratch:?}"/*
 mkdir "$scratch/bin"
 ln -s "$program" "$scratch/bin/ddl"
 
-# srun passes SIGUSR1 on to its tasks, and kills them on SIGTERM. RANKS > 1: the tasks are ranks.
+# srun passes SIGUSR1 on to its tasks, and kills them on SIGTERM. RANKS > 1: the tasks are ranks. STEP_STATUS: its status
+# instead of 3, as if it had killed a task after the first one exited with 3 (--kill-on-bad-exit).
 cat >"$scratch/bin/srun" <<'EOF'
 #!/bin/sh
 while [ "${1#--}" != "$1" ]; do shift; done
@@ -24,8 +25,10 @@ trap 'kill -KILL $tasks' TERM
 while :; do
     again=no status=0
     wait $tasks || status=$?
-    [ $again = yes ] || exit $status
+    [ $again = yes ] || break
 done
+[ $status -ne 3 ] || status=${STEP_STATUS:-3}
+exit $status
 EOF
 cat >"$scratch/bin/scontrol" <<'EOF'
 #!/bin/sh
@@ -86,7 +89,7 @@ stopped() {
     kill -"$3" $job
     status=0
     wait $job || status=$?
-    [ $status -eq 3 ] || fail "status $status: $(cat "$scratch/$2.log")"
+    [ $status -eq "${STEP_STATUS:-3}" ] || fail "status $status: $(cat "$scratch/$2.log")"
     ! [ -e "$scratch/$2/model.safetensors" ] || fail "not stopped in time: $(cat "$scratch/$2.log")"
 }
 
@@ -110,6 +113,31 @@ terminated() {
     [ "$(cat "$REQUEUED")" = "requeue 17" ] || fail "not queued again: $(cat "$scratch/terminated.log")"
 }
 
+# srun kills the tasks that exit after the first: the job is queued again if there is a checkpoint.
+killed_tasks() {
+    export STEP_STATUS=137 RANKS=1
+    stopped one_node killed USR1
+    [ "$(cat "$REQUEUED")" = "requeue 17" ] || fail "not queued again: $(cat "$scratch/killed.log")"
+    # shellcheck disable=SC2016 # expanded by srun
+    sed -i 's:^exit .*:rm -rf "$WITHOUT"/checkpoint-*; &:' "$scratch/bin/srun"
+    export WITHOUT="$scratch/without"
+    stopped one_node without USR1
+    ! [ -e "$REQUEUED" ] || fail "queued again without a checkpoint: $(cat "$scratch/without.log")"
+}
+
+# A run that is killed without a signal to the script is not queued again.
+killed_run() {
+    rm -f "$REQUEUED"
+    (job one_node killed-run --checkpoint-every 1) &
+    job=$!
+    within 600 steps_logged killed-run 10 || fail "no steps: $(cat "$scratch/killed-run.log")"
+    kill -KILL "$(sed -n 's/^process \([0-9]*\) .*/\1/p' "$scratch/killed-run/.lock")"
+    status=0
+    wait $job || status=$?
+    [ $status -eq 137 ] || fail "status $status: $(cat "$scratch/killed-run.log")"
+    ! [ -e "$REQUEUED" ] || fail "queued again: $(cat "$scratch/killed-run.log")"
+}
+
 # A job that fails is not queued again.
 failed() {
     rm -f "$REQUEUED"
@@ -131,6 +159,7 @@ gpus() {
 check syntax syntax
 check one_node requeued one_node one
 check_full terminated terminated
+check_full killed_run killed_run
 check failed failed
 mpirun=${DDL_MPIRUN:-mpirun --oversubscribe}
 if [ -n "$plugin" ] && command -v "${mpirun%% *}" >/dev/null 2>&1; then
@@ -142,4 +171,5 @@ if [ -n "$plugin" ] && command -v "${mpirun%% *}" >/dev/null 2>&1; then
 else
     skip several_nodes "no MPI plugin, or no ${mpirun%% *}"
 fi
+check_full killed_tasks killed_tasks # changes srun
 finish

@@ -14,6 +14,7 @@
 /* A message: posted by its sender, its receiver, or both. All of a job are freed at its end. */
 struct message {
     size_t from, to, bytes;
+    size_t received; /* of a receive: size of the message */
     int tag;
     bool is_send, is_matched;
     const void *source;
@@ -76,8 +77,9 @@ static void post(void *ctx, struct ddl_comm_request *request, struct message mes
     assert_non_null(m);
     *m = message;
     if (other) {
-        assert_int_equal(m->bytes, other->bytes);
-        memcpy(m->is_send ? other->target : m->target, m->is_send ? m->source : other->source, m->bytes);
+        struct message *sent = m->is_send ? m : other, *received = m->is_send ? other : m;
+        memcpy(received->target, sent->source, sent->bytes < received->bytes ? sent->bytes : received->bytes);
+        received->received = sent->bytes;
         m->is_matched = other->is_matched = true;
     }
     *world->last = m;
@@ -106,11 +108,12 @@ static void thread_receive(void *ctx, struct ddl_comm_request *request, size_t f
              .from = from, .to = ((struct rank *)ctx)->rank, .bytes = bytes, .tag = tag, .target = data });
 }
 
-static bool thread_test(void *ctx, struct ddl_comm_request *request)
+static bool thread_test(void *ctx, struct ddl_comm_request *request, size_t *bytes)
 {
     struct world *world = enter(ctx);
     struct message *m = (struct message *)request->value;
     bool is_complete = m->is_matched;
+    *bytes = m->received;
     if (is_complete)
         remove_message(world, m);
     pthread_mutex_unlock(&world->lock);
@@ -169,12 +172,12 @@ static void *run_rank(void *argument)
         .ops = &ops, .ctx = rank, .rank = rank->rank, .size = rank->size
     };
     snprintf(transport.host, sizeof transport.host, "host%zu", rank->rank);
-    ddl_comm *comm = ddl_comm_create(&transport);
+    ddl_comm *comm = ddl_comm_create(&transport, -1);
     pthread_barrier_wait(&rank->world->start); /* no rank aborts while another is in the line above */
     pthread_cleanup_push(free_comm, comm);
     rank->body(comm, rank->user);
     ddl_comm_describe(comm, "the end of the job");
-    ddl_comm_barrier(comm);
+    ddl_comm_end(comm);
     pthread_cleanup_pop(1);
     return NULL;
 }

@@ -186,6 +186,11 @@ different() {
         --size micro --train-data "$scratch/data" --out "$scratch/different" >"$scratch/log" 2>&1 || fail "no error"
     [ "$(grep -c '^ddl: rank 1 of 2 (host .*): lr: the ranks differ: expected 1 as on rank 0, found 0.1$' \
         "$scratch/log")" -eq 1 ] || fail "$(cat "$scratch/log")"
+    # shellcheck disable=SC2086
+    ! $mpirun -n 1 "$program" train --model baseline --size micro --train-data "$scratch/data" --out "$scratch/different" : \
+        -n 1 "$program" train --model baseline --size micro --dry-run >"$scratch/log" 2>&1 || fail "no error"
+    [ "$(grep -c '^ddl: rank 1 of 2 (host .*): --dry-run: the ranks differ: expected 0 as on rank 0, found 1$' \
+        "$scratch/log")" -eq 1 ] || fail "$(cat "$scratch/log")"
     ! [ -e "$scratch/different" ] || fail "it has written $scratch/different"
 }
 

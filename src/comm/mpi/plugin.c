@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 /* MPI has one state per process. */
@@ -74,13 +75,28 @@ static void mpi_receive(void *ctx, struct ddl_comm_request *request, size_t from
     set_request(request, r);
 }
 
-static bool mpi_test(void *ctx, struct ddl_comm_request *request)
+static bool is_truncated(int code)
+{
+    int class = MPI_SUCCESS;
+    return code != MPI_SUCCESS && MPI_Error_class(code, &class) == MPI_SUCCESS && class == MPI_ERR_TRUNCATE;
+}
+
+static bool mpi_test(void *ctx, struct ddl_comm_request *request, size_t *bytes)
 {
     (void)ctx;
     MPI_Request r = get_request(request);
-    int is_complete = 0;
-    check(MPI_Test(&r, &is_complete, MPI_STATUS_IGNORE), "MPI_Test");
+    MPI_Status status;
+    int is_complete = 0, count = 0;
+    int code = MPI_Test(&r, &is_complete, &status);
+    if (is_truncated(code)) {
+        *bytes = SIZE_MAX;
+        return true;
+    }
+    check(code, "MPI_Test");
     set_request(request, r);
+    if (is_complete)
+        check(MPI_Get_count(&status, MPI_BYTE, &count), "MPI_Get_count");
+    *bytes = (size_t)count;
     return is_complete != 0;
 }
 
@@ -114,7 +130,29 @@ static const struct ddl_comm_transport_ops ops = {
     .close = mpi_close,
 };
 
-static bool mpi_open(struct ddl_comm_transport *out, char *error, size_t size)
+/* Gives the ranks a communicator of their own. Ends all if one of them does not take part. */
+static void duplicate_world(double limit)
+{
+    MPI_Request request;
+    int is_complete = 0;
+    double start = MPI_Wtime();
+    check(MPI_Comm_idup(MPI_COMM_WORLD, &state.comm, &request), "MPI_Comm_idup");
+    for (;;) {
+        check(MPI_Test(&request, &is_complete, MPI_STATUS_IGNORE), "MPI_Comm_idup");
+        if (is_complete)
+            return;
+        if (limit > 0 && MPI_Wtime() - start > limit) {
+            char message[256];
+            snprintf(message, sizeof message,
+                     "ddl: rank %d of %d on %s: a rank did not reach the start of the program within %g s",
+                     state.rank, state.size, state.host, limit);
+            mpi_abort(NULL, message);
+        }
+        nanosleep(&(struct timespec){ .tv_nsec = 100000 }, NULL);
+    }
+}
+
+static bool mpi_open(struct ddl_comm_transport *out, double limit, char *error, size_t size)
 {
     char host[MPI_MAX_PROCESSOR_NAME] = "";
     int provided = MPI_THREAD_SINGLE, is_initialized = 0, length = 0;
@@ -137,7 +175,7 @@ static bool mpi_open(struct ddl_comm_transport *out, char *error, size_t size)
     MPI_Comm_size(MPI_COMM_WORLD, &state.size);
     MPI_Get_processor_name(host, &length);
     snprintf(state.host, sizeof state.host, "%.*s", (int)sizeof state.host - 1, host);
-    check(MPI_Comm_dup(MPI_COMM_WORLD, &state.comm), "MPI_Comm_dup");
+    duplicate_world(limit);
     MPI_Comm_set_errhandler(state.comm, MPI_ERRORS_RETURN);
     *out = (struct ddl_comm_transport){ .ops = &ops, .rank = (size_t)state.rank, .size = (size_t)state.size };
     memcpy(out->host, state.host, sizeof out->host);
