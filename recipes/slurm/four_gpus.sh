@@ -3,6 +3,7 @@
 #
 #   sbatch recipes/slurm/four_gpus.sh RECIPE.yaml OUT [--key value ...]      in the root of the source tree
 #
+# In another folder, DDL_SLURM is the folder of this script.
 # With --nodes=N there are 4 N ranks, among which the sequences of a step (global_batch) are divided. OUT must be on a shared
 # file system if there are several nodes. Each rank sees all GPUs of its node and takes that of its local rank.
 #SBATCH --job-name=ddl
@@ -16,4 +17,4 @@
 #SBATCH --open-mode=append
 #SBATCH --output=%x-%j.log
 # 120 s must suffice for a step, a checkpoint, and the samples or task scores that may be due.
-. recipes/slurm/train_on_gpus.sh
+. "${DDL_SLURM:-recipes/slurm}/train_on_gpus.sh"

@@ -3,6 +3,7 @@
 #
 #   sbatch recipes/slurm/one_node.sh RECIPE.yaml OUT [--key value ...]      in the root of the source tree
 #
+# In another folder, DDL_SLURM is the folder of this script.
 # The job runs until the last step of the run: it is stopped before its time limit, requeued, and resumed.
 #SBATCH --job-name=ddl
 #SBATCH --nodes=1
@@ -15,7 +16,7 @@
 #SBATCH --output=%x-%j.log
 # 120 s must suffice for a step, a checkpoint, and the samples or task scores that may be due.
 set -eu
-. recipes/slurm/requeue.sh
+. "${DDL_SLURM:-recipes/slurm}/requeue.sh"
 recipe=$1
 out=$2
 shift 2

@@ -3,6 +3,7 @@
 #
 #   sbatch recipes/slurm/several_nodes.sh RECIPE.yaml OUT [--key value ...]      in the root of the source tree
 #
+# In another folder, DDL_SLURM is the folder of this script.
 # The sequences of a step (global_batch) are divided among the ranks, so --nodes can change between two jobs of a run.
 # OUT must be on a shared file system, because every rank reads it when the run is resumed. On nodes with
 # several sockets, one rank per socket (--ntasks-per-node=2 and half of the cores) uses the memory better.
@@ -17,7 +18,7 @@
 #SBATCH --output=%x-%j.log
 # 120 s must suffice for a step, a checkpoint, and the samples or task scores that may be due.
 set -eu
-. recipes/slurm/requeue.sh
+. "${DDL_SLURM:-recipes/slurm}/requeue.sh"
 recipe=$1
 out=$2
 shift 2

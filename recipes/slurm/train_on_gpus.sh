@@ -1,7 +1,7 @@
 # shellcheck shell=sh
 # What four_gpus.sh and eight_gpus.sh run, with their arguments RECIPE.yaml OUT [--key value ...].
 set -eu
-. recipes/slurm/requeue.sh
+. "${DDL_SLURM:-recipes/slurm}/requeue.sh"
 recipe=$1
 out=$2
 shift 2

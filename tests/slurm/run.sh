@@ -75,7 +75,9 @@ sample_every: 0
 log_every: 1
 checkpoint_every: 0
 EOF
-    exec sh "recipes/slurm/$script.sh" "$scratch/recipe.yaml" "$scratch/$out" "$@" >"$scratch/$out.log" 2>&1
+    cd "$scratch"
+    export DDL_SLURM="$source/recipes/slurm"
+    exec sh "$DDL_SLURM/$script.sh" "$scratch/recipe.yaml" "$scratch/$out" "$@" >"$scratch/$out.log" 2>&1
 }
 
 steps_logged() { [ "$(wc -l 2>/dev/null <"$scratch/$1/metrics.jsonl" || echo 0)" -gt "$2" ]; }
