@@ -42,8 +42,8 @@ compile() {
 # architecture 9.0 (65,536 registers, 228 KiB, 2,048 threads) hold, as a share of the most.
 print_table() {
     echo '```text'
-    echo "kernel                    threads  registers    occupancy  shared  16-byte  mma"
-    echo "                                   8.0 9.0 10.0         %   bytes accesses"
+    echo "kernel                       threads  registers    occupancy  shared  16-byte  mma"
+    echo "                                      8.0 9.0 10.0         %   bytes accesses"
     awk 'function unless_0(x) { return x ? x : "" }
         $2 == "ptx" { order[++n] = $1; threads[$1] = $3; vectors[$1] = $4; mma[$1] = $5; next }
         { registers[$1, $2] = $3; if ($2 == 90) shared[$1] = $4 }
@@ -55,7 +55,7 @@ print_table() {
                 if (blocks * threads[k] > 2048) blocks = int(2048 / threads[k])
                 if (shared[k] && blocks * (shared[k] + 1024) > 233472) blocks = int(233472 / (shared[k] + 1024))
                 if (blocks > 32) blocks = 32
-                line = sprintf("%-25s %7d  %3d %3d %4d %9d %7s %8s %4s", k, threads[k], registers[k, 80], registers[k, 90],
+                line = sprintf("%-28s %7d  %3d %3d %4d %9d %7s %8s %4s", k, threads[k], registers[k, 80], registers[k, 90],
                     registers[k, 100], 100 * blocks * threads[k] / 2048, unless_0(shared[k]), unless_0(vectors[k]), unless_0(mma[k]))
                 sub(/ +$/, "", line)
                 print line
