@@ -39,8 +39,7 @@ struct any_rows {
 };
 
 /* Calls use(rows) with the rows of h numbers from number `at` on. */
-template <class Use>
-__device__ inline void with_rows(const struct source &s, size_t at, size_t h, Use use)
+template <class Use> __device__ inline void with_rows(const struct source &s, size_t at, size_t h, Use use)
 {
     if (!s.fast || at % 4 != 0)
         use(any_rows{ s, at, h });

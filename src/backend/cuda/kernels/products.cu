@@ -83,8 +83,7 @@ __device__ inline few_place place_of_block(size_t M)
 
 /* Adds the sums of all lanes with the same columns: `sums` receives those of each warp. Two lanes share the
  * work: each adds half of the sums that both have. */
-template <unsigned rows, unsigned most>
-__device__ inline void share(const float (&sum)[most][4], float *sums)
+template <unsigned rows, unsigned most> __device__ inline void share(const float (&sum)[most][4], float *sums)
 {
     constexpr unsigned count = 4 * rows;
     const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -147,7 +146,7 @@ __device__ inline void add_products(const struct cuda_product &a, const few_plac
     size_t i = step * (8 * (threadIdx.x / 32) + threadIdx.x % 32 / 4);
     float sum[rows][4] = {};
     group<T> w[ahead][4];
-    const auto load = [&](group<T> (&to)[4], size_t k) {
+    const auto load = [&](group<T>(&to)[4], size_t k) {
         if (k < a.K) {
 #pragma unroll
             for (unsigned j = 0; j < 4; j++)
