@@ -4,6 +4,7 @@
 
 #include "ddl/bench.h"
 #include "ddl/file.h"
+#include "ddl/run.h"
 #include "ddl/train.h"
 
 #include <errno.h>
@@ -203,6 +204,8 @@ static ddl_status run_tokenizer(const struct flags *f, ddl_backend *backend, str
     struct flags paths = *f;
     (void)backend;
     ddl_status status = find(paths.tokenizer, sizeof paths.tokenizer, "tokenizer", "tokenizer", err);
+    if (!status)
+        status = ddl_run_check_tokenizer(paths.tokenizer, err);
     if (!status)
         status = find(paths.text, sizeof paths.text, "text", "text/fineweb_edu_sample.txt", err);
     struct ddl_bench_tokenizer_config config = { .tokenizer = paths.tokenizer,

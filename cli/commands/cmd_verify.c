@@ -1,5 +1,6 @@
 #include "cli/cli.h"
 #include "cli/output/escape.h"
+#include "ddl/run.h"
 #include "ddl/verify.h"
 
 #include <jansson.h>
@@ -128,6 +129,8 @@ static int cmd_verify(int argc, char **argv)
     if (ddl_option_parse(ddl_verify_options(), &config, output_options, &output, argc, argv, &n, &err))
         return report_error(&err);
     if (check_arguments("verify", n, argv, output.ops ? 0 : 1, INT_MAX, "test cases (PATH)", &err))
+        return report_error(&err);
+    if (*config.tokenizer && ddl_run_check_tokenizer(config.tokenizer, &err))
         return report_error(&err);
     return run(&config, &output, (const char *const *)(argv + 1), (size_t)n);
 }

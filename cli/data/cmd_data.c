@@ -8,6 +8,7 @@
 #include "cli/output/terminal.h"
 
 #include "ddl/data.h"
+#include "ddl/run.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -133,7 +134,7 @@ static void print_build(const struct ddl_build_config *c, const struct ddl_build
             printf("%-5s  %10" PRIu64 " documents  %14" PRIu64 " bytes  %13" PRIu64
                    " tokens  %zu shard%s: %s/%s_*.bin\n",
                    split_names[i], r->documents[i], r->bytes[i], r->tokens[i], r->shards[i],
-                   r->shards[i] == 1 ? "" : "s", c->out, split_names[i]);
+                   r->shards[i] == 1 ? "" : "s", printable(c->out), split_names[i]);
     }
     printf("%.3f bytes a token, uint%d; %.1f s", (double)bytes / (double)(tokens - documents),
            8 * r->bytes_per_token, r->seconds);
@@ -163,7 +164,8 @@ static ddl_status parse_build(struct ddl_build_config *config, struct data_flags
     char found[sizeof config->tokenizer];
     if (find_data("tokenizer", found, sizeof found)) /* the project's own, from any folder */
         strcpy(config->tokenizer, found);
-    return ddl_option_parse(ddl_build_options(), config, build_flags, flags, argc, argv, n, err);
+    ddl_status status = ddl_option_parse(ddl_build_options(), config, build_flags, flags, argc, argv, n, err);
+    return status || !*config->tokenizer ? status : ddl_run_check_tokenizer(config->tokenizer, err);
 }
 
 /* The ranks have one result; rank 0 shows it, and its own progress. */
@@ -338,7 +340,9 @@ static ddl_status find_vocabulary(const struct data_flags *flags, const ddl_shar
     ddl_tokenizer *tokenizer = NULL;
     ddl_status status = DDL_OK;
     if (*flags->tokenizer) {
-        status = ddl_tokenizer_load(&tokenizer, flags->tokenizer, err);
+        status = ddl_run_check_tokenizer(flags->tokenizer, err);
+        if (!status)
+            status = ddl_tokenizer_load(&tokenizer, flags->tokenizer, err);
         if (!status)
             status = ddl_tokenizer_identify(tokenizer, flags->tokenizer, id, err);
         ddl_tokenizer_free(tokenizer);

@@ -5,6 +5,7 @@
 #include "cli/model/input.h"
 #include "cli/output/terminal.h"
 
+#include "ddl/run.h"
 #include "ddl/tokenizer.h"
 
 #include <ctype.h>
@@ -80,8 +81,10 @@ static ddl_status parse(const struct ddl_option *table, struct flags *flags, int
 static ddl_status load(ddl_tokenizer **tokenizer, const char *path, struct ddl_error *err)
 {
     char found[1024];
-    if (*path)
-        return ddl_tokenizer_load(tokenizer, path, err);
+    if (*path) {
+        ddl_status status = ddl_run_check_tokenizer(path, err);
+        return status ? status : ddl_tokenizer_load(tokenizer, path, err);
+    }
     if (!find_data("tokenizer", found, sizeof found))
         return ddl_option_missing("tokenizer", "--tokenizer PATH, or a folder data/tokenizer", err);
     return ddl_tokenizer_load(tokenizer, found, err);

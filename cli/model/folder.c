@@ -102,7 +102,10 @@ ddl_status folder_open(struct folder *f, const struct folder_request *request, s
     if (own && !request->needs_tokenizer && !has_tokenizer(dir))
         return DDL_OK;
     const char *path = own ? dir : model->tokenizer;
-    status = ddl_tokenizer_load(&f->tokenizer, path, err);
+    if (!own && model->verify)
+        status = ddl_run_check_tokenizer(path, err);
+    if (!status)
+        status = ddl_tokenizer_load(&f->tokenizer, path, err);
     if (status)
         return status;
     size_t n = ddl_tokenizer_vocab_size(f->tokenizer), vocab = ddl_model_config(f->model)->vocab_size;

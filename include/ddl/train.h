@@ -48,7 +48,7 @@ struct ddl_train_config {
     char init_from[1024];      /* a model or a run's folder to start from instead, or ""     */
     char init_which[32];       /* of a run: as ddl_run_find                                  */
     bool ignore_extra;         /* of it: ignore tensors that are not parameters              */
-    bool verify;               /* of it: compare the files with their checksums              */
+    bool verify;               /* of it and tokenizer: compare files with their checksums    */
     char ddl_residual_by_layer[4096]; /* "add,delta,...", or "": config.residual in every layer */
     struct ddl_config config;         /* the result of all of them                              */
     /* data */

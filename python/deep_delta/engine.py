@@ -160,6 +160,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "ddl_backend_create": (c.c_int, [c.POINTER(P), c.c_char_p, SIZE, ERROR]),
     "ddl_backend_free": (None, [P]),
     "ddl_run_find": (c.c_int, [c.POINTER(RunModel), c.c_char_p, c.c_char_p, c.c_bool, P, P, ERROR]),
+    "ddl_run_check_tokenizer": (c.c_int, [c.c_char_p, ERROR]),
     "ddl_model_load_with": (c.c_int, [c.POINTER(P), c.c_char_p, P, c.POINTER(LoadOptions), ERROR]),
     "ddl_model_free": (None, [P]),
     "ddl_model_config": (c.POINTER(ConfigStart), [P]),
@@ -377,6 +378,7 @@ class Engine:
         self.vocab_size, self.context = int(config.vocab_size), int(config.block_size)
         self.parameters = int(lib.ddl_model_size(self._model.pointer))
         self._tokenizer_path = Path(tokenizer) if tokenizer is not None else self.path
+        self._verify_tokenizer = verify and tokenizer is not None
         self._tokenizer: Handle | None = None
 
     def _call(self, function: Callable[[Error], int]) -> None:
@@ -390,6 +392,8 @@ class Engine:
         if self._tokenizer is None:
             loaded, error = Handle(self.lib, "ddl_tokenizer_free"), Error()
             path = os.fsencode(self._tokenizer_path)
+            if self._verify_tokenizer:
+                self._check(self.lib.ddl_run_check_tokenizer(path, error), error)
             self._check(self.lib.ddl_tokenizer_load(loaded.pointer, path, error), error)
             self._tokenizer = loaded
         return self._tokenizer

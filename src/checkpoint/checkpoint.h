@@ -39,6 +39,8 @@ ddl_status ddl_checkpoint_save(const char *out, uint64_t step, const struct ddl_
 ddl_status ddl_checkpoint_open(const char *path, json_t **state, struct ddl_error *err);
 /* The state alone; no other file is read. */
 ddl_status ddl_checkpoint_read_state(const char *path, json_t **state, struct ddl_error *err);
+/* ddl_checkpoint_check_model for one file alone. */
+ddl_status ddl_checkpoint_check_file(const char *folder, const char *name, struct ddl_error *err);
 /* Parameters and further tensors. */
 ddl_status ddl_checkpoint_read_weights(const char *path, ddl_model *model,
                                        const struct ddl_checkpoint_tensors *tensors, struct ddl_error *err);

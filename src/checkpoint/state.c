@@ -139,3 +139,17 @@ ddl_status ddl_checkpoint_check_model(const char *folder, struct ddl_error *err)
     json_decref(state);
     return status;
 }
+
+ddl_status ddl_checkpoint_check_file(const char *folder, const char *name, struct ddl_error *err)
+{
+    char path[PATH_SIZE];
+    json_t *state;
+    if (path_of(path, sizeof path, folder, NULL) || !ddl_file_exists(path))
+        return ddl_model_sums_check_file(folder, name, err); /* not a checkpoint */
+    ddl_status status = ddl_checkpoint_read_state(folder, &state, err);
+    if (!status)
+        status = ddl_sums_check(folder, ddl_run_file_name(DDL_FILE_STATE), json_object_get(state, sums_key),
+                                name, err);
+    json_decref(state);
+    return status;
+}

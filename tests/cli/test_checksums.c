@@ -6,6 +6,8 @@
 
 #include "model/files/sums.h"
 
+#include <stdlib.h>
+
 static char shard[4200];
 
 static const char *const files[] = { "model.safetensors", "config.json", "tokenizer.json", "checksums.json" };
@@ -21,11 +23,10 @@ static const char *finished_run(const char *name, double lr)
     snprintf(run, sizeof run, "%s", t.out);
     snprintf(shard, sizeof shard, "%s", t.train_data);
     snprintf(t.tokenizer, sizeof t.tokenizer, "%s", tiny_folder("tok", "baseline"));
-    t.steps = 2;
+    t.steps = t.checkpoint_every = 2;
     t.warmup = 0;
     t.lr = lr;
     t.overwrite = true;
-    t.checkpoint_every = 0;
     assert_ok(ddl_train_run(&t, NULL, NULL, &err), err);
     return run;
 }
@@ -114,6 +115,69 @@ static void goes_on_without_checks(void **state)
             if (run_on(c, scratch_path("copy"), "") != 0)
                 fail_msg("%s, %s, no checksums: %s", commands[c], files[f], printed);
         }
+    }
+}
+
+/* Commands with a tokenizer of another folder. The words in capitals are variables. */
+static const struct {
+    const char *line;
+    bool has_verify; /* the option --verify */
+} tokenizer_commands[] = {
+    { "tokenizer info \"$TOKENIZER\"", false },
+    { "tokenizer info --tokenizer \"$TOKENIZER\"", false },
+    { "tokenizer encode \"$TEXT\" --tokenizer \"$TOKENIZER\"", false },
+    { "tokenizer decode \"$IDS\" --tokenizer \"$TOKENIZER\"", false },
+    { "data build \"$TEXT\" --tokenizer \"$TOKENIZER\" --val-fraction 0 --out \"$OUT\"", false },
+    { "data info \"$SHARD\" --tokenizer \"$TOKENIZER\"", false },
+    { "bench tokenizer --tokenizer \"$TOKENIZER\" --text \"$TEXT\" --warmup 0 --steps 1", false },
+    { "verify tests/golden/operator --tokenizer \"$TOKENIZER\"", false },
+    { "eval \"$RUN\" --text \"$TEXT\" --tokenizer \"$TOKENIZER\" --backend ref", true },
+    { "generate \"$RUN\" --prompt a --max-tokens 2 --tokenizer \"$TOKENIZER\" --backend ref", true },
+    { "logprobs \"$RUN\" \"$TEXT\" --tokenizer \"$TOKENIZER\" --backend ref", true },
+    { "inspect \"$RUN\" --prompt ab --tokenizer \"$TOKENIZER\" --backend ref", true },
+    { "ablate \"$RUN\" --text \"$TEXT\" --tokenizer \"$TOKENIZER\" --backend ref", true },
+    { "train --train-data \"$SHARD\" --val-data none --tokenizer \"$TOKENIZER\" --vocab-size 300 "
+      "--size micro --steps 1 --seq 8 --batch 1 --warmup 0 --backend ref --out \"$OUT\"",
+      true },
+};
+enum { TOKENIZER_COMMANDS = sizeof tokenizer_commands / sizeof *tokenizer_commands };
+
+/* Runs command c with the tokenizer in the folder "copy". */
+static void with_tokenizer(size_t c, const char *flags, int status, const char *gist)
+{
+    remove_scratch("out");
+    int found = ddl("%s %s", tokenizer_commands[c].line, flags);
+    if (found != status || !strstr(printed, gist))
+        fail_msg("%s %s: status %d: %s", tokenizer_commands[c].line, flags, found, printed);
+}
+
+/* A tokenizer that --tokenizer names in a final model or a checkpoint. */
+static void tokenizers_are_checked(void **state)
+{
+    (void)state;
+    static const char *const folders[] = { "run", "run/checkpoint-2" };
+    static const char gist[] = "copy/tokenizer.json: corrupted: expected ";
+    char file[4200];
+    setenv("RUN", finished_run("run", 0.01), 1);
+    setenv("SHARD", shard, 1);
+    setenv("OUT", scratch_path("out"), 1);
+    setenv("TOKENIZER", scratch_path("copy"), 1);
+    setenv("TEXT", tiny_text("text.txt", 200), 1);
+    write_file(scratch_path("ids"), "1 2 3", 5);
+    setenv("IDS", scratch_path("ids"), 1);
+    for (size_t i = 0; i < 2; i++) {
+        copy_scratch(folders[i], "copy");
+        for (size_t c = 0; c < TOKENIZER_COMMANDS; c++)
+            with_tokenizer(c, "", 0, "");
+        change("tokenizer.json", true);
+        for (size_t c = 0; c < TOKENIZER_COMMANDS; c++) {
+            with_tokenizer(c, "", 1, gist);
+            if (tokenizer_commands[c].has_verify)
+                with_tokenizer(c, "--no-verify", 0, "");
+        }
+        snprintf(file, sizeof file, "%s/tokenizer.json", scratch_path("copy"));
+        assert_int_equal(ddl("tokenizer info '%s'", file), 1);
+        assert_printed(gist);
     }
 }
 
@@ -208,9 +272,9 @@ static void library_checks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_command_checks), cmocka_unit_test(goes_on_without_checks),
-        cmocka_unit_test(written_folders),      cmocka_unit_test(interrupted_replacement),
-        cmocka_unit_test(library_checks),
+        cmocka_unit_test(every_command_checks),    cmocka_unit_test(goes_on_without_checks),
+        cmocka_unit_test(tokenizers_are_checked),  cmocka_unit_test(written_folders),
+        cmocka_unit_test(interrupted_replacement), cmocka_unit_test(library_checks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -138,30 +138,19 @@ static void several_processes(void **state)
 {
     (void)state;
     static const char *const refused[] = {
-        "ablate",
-        "bench decode",
-        "bench op",
-        "bench step",
-        "bench tokenizer",
-        "compare",
-        "data info",
-        "export",
-        "generate",
-        "graft",
-        "info",
-        "inspect",
-        "logprobs",
-        "report",
-        "verify",
-        "tokenizer decode",
-        "tokenizer info",
-        "tokenizer encode",
+        "ablate",          "bench decode", "bench op",         "bench step",     "bench tokenizer",
+        "compare",         "data info",    "data synthetic",   "export",         "generate",
+        "graft",           "info",         "inspect",          "logprobs",       "report",
+        "serve",           "verify",       "tokenizer decode", "tokenizer info", "tokenizer encode",
         "tokenizer train",
     };
     static const char *const once[] = { "--version",    "--help",         "help",
                                         "help eval",    "data --help",    "data build --help",
                                         "train --help", "completion bash" };
     static const char *const divided[] = { "train", "eval x", "sweep x", "data build x", "bench comm" };
+    static const char *const others[] = { "completion", "help",       "train",      "eval",
+                                          "sweep",      "data build", "bench comm", NULL };
+    assert_commands_listed(refused, sizeof refused / sizeof *refused, others);
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
         char message[256];
         snprintf(message, sizeof message,

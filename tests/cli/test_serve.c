@@ -909,10 +909,9 @@ static void keys_are_required(void **state)
     assert_int_equal(ddl("serve '%s' --host 0.0.0.0 --port 0", folder), 2);
     assert_printed("expected --key-file FILE or the variable DDL_API_KEY, or --no-auth");
     write_file(scratch_path("keys"), "first-key\nsecond-key\n", 21);
-    http_start(&server, "third-key", "m='%s' --key-file '%s' --per-key 1 --slots 1", folder,
-               scratch_path("keys"));
+    http_start(&server, "third-key", "m='%s' --key-file '%s' --slots 1", folder, scratch_path("keys"));
     static const char *const good[] = { "first-key", "second-key", "third-key" };
-    static const char *const bad[] = { "", "first", "first-keyy", "fourth-key", "first-key\nsecond-key" };
+    static const char *const bad[] = { "", "first", "first-keyy", "fourth-key", "first-key second-key" };
     char header[128];
     for (size_t i = 0; i < 3; i++) {
         snprintf(header, sizeof header, "Authorization: Bearer %s\r\n", good[i]);
@@ -920,7 +919,7 @@ static void keys_are_required(void **state)
         assert_int_equal(answer.status, 200);
         http_free(&answer);
     }
-    for (size_t i = 0; i < 4; i++) {
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         snprintf(header, sizeof header, "Authorization: Bearer %s\r\n", bad[i]);
         http_call(&server, "GET", "/v1/models", header, NULL, &answer);
         assert_int_equal(answer.status, 401);
@@ -933,28 +932,68 @@ static void keys_are_required(void **state)
 
 /* ---- load ---- */
 
-/* Sends a request for completions; its connection. */
-static int send_request(const struct http_server *server, const char *body)
+/* Sends a request for completions with further headers; its connection. */
+static int send_with(const struct http_server *server, const char *headers, const char *body)
 {
     char head[512];
     int fd = http_connect(server);
     snprintf(head, sizeof head,
              "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-             "Content-Length: %zu\r\n\r\n%s",
-             strlen(body), body);
+             "%sContent-Length: %zu\r\n\r\n%s",
+             headers, strlen(body), body);
     http_write(fd, head);
     return fd;
 }
 
+static int send_request(const struct http_server *server, const char *body)
+{
+    return send_with(server, "", body);
+}
+
 /* A stream of so many texts that take as long as the context allows; it has begun. */
-static int begin_stream(const struct http_server *server, size_t texts)
+static int begin_stream_with(const struct http_server *server, const char *headers, size_t texts)
 {
     char body[256], byte;
     snprintf(body, sizeof body,
              "{\"prompt\":\"x\",\"max_tokens\":100000,\"stream\":true,\"ignore_eos\":true,\"n\":%zu}", texts);
-    int fd = send_request(server, body);
+    int fd = send_with(server, headers, body);
     assert_int_equal(recv(fd, &byte, 1, 0), 1);
     return fd;
+}
+
+static int begin_stream(const struct http_server *server, size_t texts)
+{
+    return begin_stream_with(server, "", texts);
+}
+
+/* A key whose stream is not at its end gets no second answer, other keys do. */
+static void requests_of_a_key_are_limited(void **state)
+{
+    static const char first[] = "Authorization: Bearer first-key\r\n",
+                      second[] = "Authorization: Bearer second-key\r\n",
+                      body[] = "{\"prompt\":\"x\",\"max_tokens\":2}";
+    struct http_server server;
+    struct http_answer answer;
+    (void)state;
+    write_file(scratch_path("keys"), "first-key\nsecond-key\n", 21);
+    http_start(&server, NULL, "m='%s' --key-file '%s' --per-key 1 --slots 64", folder, scratch_path("keys"));
+    int stream = begin_stream_with(&server, first, 40);
+    http_call(&server, "POST", "/v1/completions", first, body, &answer);
+    assert_int_equal(answer.status, 429);
+    assert_non_null(strstr(answer.body, "1 requests of this key are being answered"));
+    http_free(&answer);
+    http_call(&server, "POST", "/v1/completions", second, body, &answer);
+    assert_int_equal(answer.status, 200);
+    http_free(&answer);
+    close(stream);
+    for (int i = 0, status = 429; status != 200; i++) {
+        http_call(&server, "POST", "/v1/completions", first, body, &answer);
+        status = answer.status;
+        http_free(&answer);
+        assert_true(i < 600 && (status == 200 || status == 429));
+        nanosleep(&(struct timespec){ .tv_nsec = 100000000 }, NULL);
+    }
+    http_stop(&server);
 }
 
 /* Waits until a counter of /metrics has the value. */
@@ -1398,6 +1437,7 @@ int main(void)
         cmocka_unit_test(the_bound_address_is_a_host),
         cmocka_unit_test(pages_may_send_their_headers),
         cmocka_unit_test(keys_are_required),
+        cmocka_unit_test(requests_of_a_key_are_limited),
         cmocka_unit_test(the_queue_is_bounded),
         cmocka_unit_test(free_slots_are_no_queue),
         cmocka_unit_test(requests_end_in_time),

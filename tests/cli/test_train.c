@@ -422,8 +422,11 @@ static void held_out_shards(void **state)
     assert_int_equal(
         ddl("%s --train-data %s/*.bin --out %s --overwrite --steps 3 --no-quiet", base, folder, run), 0);
     assert_printed("training on 3 files, validating on 1");
+    assert_int_equal(ddl("train %s/recipe.yaml --steps 6 --resume --json --no-quiet", run), 0);
+    assert_printed("training on 3 files, validating on 1");
     assert_int_equal(
-        ddl_stream(STANDARD_OUTPUT, "train %s/recipe.yaml --steps 6 --resume --json --quiet", run), 0);
+        ddl_stream(STANDARD_OUTPUT, "train %s/recipe.yaml --steps 9 --resume --json --quiet", run), 0);
+    assert_true(printed_val_loss() > 0);
     /* Those of the folder are counted where others are validated on. */
     assert_int_equal(ddl("%s --train-data %s --val-data %s/val_000000.bin --out %s --overwrite --no-quiet",
                          base, folder, folder, reference),

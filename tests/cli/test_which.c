@@ -1,9 +1,11 @@
 /* --which: every command that reads a model of a run uses the newest or the chosen one, and prints which. */
 #define _POSIX_C_SOURCE 200809L
+#include "support/http.h"
 #include "support/program.h"
 #include "support/runs.h"
 
 #include <jansson.h>
+#include <stdlib.h>
 
 static char run[2048], shard[2048];
 
@@ -42,28 +44,72 @@ static double loss_of(const char *folder, const char *flags)
     return loss;
 }
 
+/* Commands that read a model: those with --json, others, and those of others_use. The words in capitals are
+ * variables. */
+static const char *const lines[] = {
+    "eval \"$RUN\" --shard \"$SHARD\" --backend ref",
+    "generate \"$RUN\" --prompt a --max-tokens 2 --backend ref",
+    "info \"$RUN\"",
+    "inspect \"$RUN\" --shard \"$SHARD\" --tokens 16 --backend ref",
+    "ablate \"$RUN\" --shard \"$SHARD\" --max-tokens 16 --backend ref",
+    "graft \"$RUN\" --layers 0 --rule delta --out \"$GRAFTED\"",
+    "logprobs \"$RUN\" \"$TEXT\" --backend ref",
+    "export \"$RUN\" --out \"$EXPORTED\"",
+    "serve",
+    "train",
+};
+enum { WITH_JSON = 6, LINES = 8 };
+
+static void set_variables(void)
+{
+    setenv("RUN", run, 1);
+    setenv("SHARD", shard, 1);
+    setenv("TEXT", tiny_text("text.txt", 20), 1);
+    setenv("GRAFTED", scratch_path("grafted"), 1);
+    setenv("EXPORTED", scratch_path("exported"), 1);
+    remove_scratch("exported");
+}
+
+/* `ddl serve` and `ddl train --init-from`. */
+static void others_use(const char *flags, const char *gist)
+{
+    struct http_server server;
+    http_start(&server, NULL, "'%s' --backend ref %s", run, flags);
+    http_stop(&server);
+    if (!strstr(server.printed, gist))
+        fail_msg("serve: '%s' is not in: %s", gist, server.printed);
+    remove_scratch("tuned");
+    assert_int_equal(
+        ddl("train --init-from '%s' --train-data '%s' --val-data none --steps 1 --seq 8 --batch 1 "
+            "--warmup 0 --backend ref --out '%s' %s%s",
+            run, shard, scratch_path("tuned"), *flags ? "--init" : "", *flags ? flags + 1 : ""),
+        0);
+    assert_printed(gist);
+}
+
 /* Every command uses the model `name` of the run and reports it: `says` on standard error, or, with --json,
  * the name in the object. */
 static void every_command_uses(const char *flags, const char *name, const char *says)
 {
-    char lines[4][7000], gist[256], saved[256];
-    snprintf(lines[0], sizeof lines[0], "eval '%s' --shard '%s' --backend ref %s", run, shard, flags);
-    snprintf(lines[1], sizeof lines[1], "generate '%s' --prompt a --max-tokens 2 --backend ref %s", run,
-             flags);
-    snprintf(lines[2], sizeof lines[2], "info '%s' %s", run, flags);
-    snprintf(lines[3], sizeof lines[3], "export '%s' --out '%s' %s", run, scratch_path("exported"), flags);
+    char gist[256], saved[256];
     snprintf(gist, sizeof gist, "using %s\n", says);
     snprintf(saved, sizeof saved, "\"saved_model\":{\"name\":\"%s\"", name);
-    remove_scratch("exported");
-    for (size_t i = 0; i < 4; i++) {
-        assert_int_equal(ddl_stream(STANDARD_ERROR, "%s", lines[i]), 0);
+    set_variables();
+    assert_commands_listed(lines, sizeof lines / sizeof *lines, commands_without_model);
+    for (size_t i = 0; i < LINES; i++) {
+        remove_scratch("grafted");
+        if (ddl_stream(STANDARD_ERROR, "%s %s", lines[i], flags) != 0)
+            fail_msg("%s %s: %s", lines[i], flags, printed);
         assert_printed(gist);
     }
-    for (size_t i = 0; i < 3; i++) {
-        assert_int_equal(ddl("%s --json", lines[i]), 0);
+    for (size_t i = 0; i < WITH_JSON; i++) {
+        remove_scratch("grafted");
+        if (ddl("%s %s --json", lines[i], flags) != 0)
+            fail_msg("%s %s --json: %s", lines[i], flags, printed);
         assert_printed(saved);
         assert_null(strstr(printed, "using "));
     }
+    others_use(flags, gist);
     assert_int_equal(ddl("compare '%s' %s", run, flags), 0);
     snprintf(gist, sizeof gist, "  %s\n", name);
     assert_printed(gist);

@@ -229,6 +229,7 @@ call_of_command() {
     case $cell:$ends in
         error:*result*) fail "$1, $2: docs/reliability.md has error, found$ends" ;;
         result:*error*) fail "$1, $2: docs/reliability.md has result, found$ends" ;;
+        error: | result: | either:) fail "$1, $2: docs/reliability.md has $cell, found no such call" ;;
         error:* | result:* | either:* | –:) ;;
         *) fail "$1, $2: docs/reliability.md has '$cell', found$ends" ;;
     esac

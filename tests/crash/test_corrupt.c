@@ -4,12 +4,14 @@
  * one). Under sanitizers and with DDL_TEST_SAMPLE=1 every thirteenth byte. */
 #define _POSIX_C_SOURCE 200809L
 #include "support/crash_harness.h"
+#include "support/program.h"
 
 #include "ddl/train.h"
 #include "checkpoint/checkpoint.h"
 #include "train/run/resume.h"
 
 #include <fcntl.h>
+#include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -195,27 +197,39 @@ static void the_program_resumes(void **state)
     }
 }
 
+/* Commands that read a model. The words in capitals are variables. */
+static const char *const readers[] = {
+    "eval \"$MODEL\" --shard \"$SHARD\"",
+    "generate \"$MODEL\" --prompt a",
+    "logprobs \"$MODEL\" \"$TEXT\"",
+    "inspect \"$MODEL\" --shard \"$SHARD\"",
+    "ablate \"$MODEL\" --shard \"$SHARD\"",
+    "info \"$MODEL\"",
+    "export \"$MODEL\" --out \"$OUT\"",
+    "graft \"$MODEL\" --layers 0 --rule add --out \"$OUT\"",
+    "serve \"$MODEL\" --port 0",
+    "train --init-from \"$MODEL\" --train-data \"$SHARD\" --out \"$OUT\" --warmup 0",
+};
+enum { READERS = sizeof readers / sizeof *readers };
+
 /* No command accepts a corrupted checkpoint as a model. */
 static void no_command_accepts_it(void **state)
 {
     (void)state;
     static char said[SAID];
+    assert_commands_listed(readers, READERS, commands_without_model);
     make_inputs();
     run_uninterrupted(train_arguments(&program_run));
-    const char *folder = scratch_path("whole/r/checkpoint-6");
-    corrupt_file(file_in(folder, "model.safetensors"), 0);
-    char arguments[4][1 << 14];
-    snprintf(arguments[0], sizeof arguments[0], "eval '%s' --shard '%s'", folder,
-             scratch_path("inputs/val.bin"));
-    snprintf(arguments[1], sizeof arguments[1], "generate '%s' --prompt a", folder);
-    snprintf(arguments[2], sizeof arguments[2],
-             "train --init-from '%s' --train-data '%s' --out '%s' --warmup 0", folder,
-             scratch_path("inputs/val.bin"), scratch_path("never"));
-    snprintf(arguments[3], sizeof arguments[3], "export '%s' --out '%s'", folder, scratch_path("never"));
-    for (size_t i = 0; i < 4; i++) {
-        assert_int_equal(run_ddl("", arguments[i], said), 1);
-        if (!strstr(said, "checkpoint-6/model.safetensors: corrupted: expected checksum"))
-            fail_msg("%s: %s", arguments[i], said);
+    setenv("MODEL", scratch_path("whole/r/checkpoint-6"), 1);
+    setenv("SHARD", scratch_path("inputs/val.bin"), 1);
+    setenv("TEXT", scratch_path("inputs/text.txt"), 1);
+    setenv("OUT", scratch_path("never"), 1);
+    corrupt_file(scratch_path("whole/r/checkpoint-6/model.safetensors"), 0);
+    for (size_t i = 0; i < READERS; i++) {
+        int status = run_ddl("", readers[i], said);
+        if (status != 1 || !strstr(said, "checkpoint-6/model.safetensors: corrupted: expected checksum"))
+            fail_msg("%s: status %d: %s", readers[i], status, said);
+        assert_false(ddl_file_exists(scratch_path("never")));
     }
 }
 

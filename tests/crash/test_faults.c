@@ -36,6 +36,43 @@ static bool first_fault(char *where, size_t size)
     return line != NULL;
 }
 
+/* The last occurrence of `wanted` in the text; NULL without one. */
+static const char *last_of(const char *text, const char *wanted)
+{
+    const char *last = NULL;
+    while ((text = strstr(text, wanted)) != NULL)
+        last = text++;
+    return last;
+}
+
+/* In the shim's record every file is synced between its last write and its rename, and then its folder. */
+static void assert_synced(void)
+{
+    char *text = read_file(scratch_path("calls.txt"), NULL);
+    size_t files = 0;
+    for (char *call = text; (call = strstr(call, " rename ")) != NULL;) {
+        char path[2048], written[2100], synced[2100];
+        assert_int_equal(sscanf(call, " rename %2047[^\n]", path), 1);
+        snprintf(written, sizeof written, " write %s.tmp-", path);
+        snprintf(synced, sizeof synced, " fsync %s.tmp-", path);
+        *call++ = '\0'; /* `text` has the calls before it */
+        const char *write = last_of(text, written), *sync = last_of(text, synced);
+        call[-1] = ' ';
+        if (!write) /* a folder, or a file that was synced elsewhere */
+            continue;
+        if (!sync || sync < write)
+            fail_msg("%s: renamed before it is synced", path);
+        *strrchr(path, '/') = '\0';
+        snprintf(synced, sizeof synced, " fsync %s\n", path);
+        const char *next = strstr(call, " rename "), *folder = strstr(call, synced);
+        if (!folder || (next && folder > next))
+            fail_msg("%s: not synced after a rename", path);
+        files++;
+    }
+    free(text);
+    assert_true(files > 0);
+}
+
 /* Runs with a fault; the exit status. */
 static int run_with(const char *act, const char *arguments, char *said)
 {
@@ -91,6 +128,7 @@ static void fault_at_every_call(const struct job *job, const char *act, size_t s
         int status = run_with(settings, job->arguments, said);
         if (!first_fault(where, sizeof where)) {
             assert_int_equal(status, 0);
+            assert_synced();
             break;
         }
         check_answer(status, where, said, &tally);

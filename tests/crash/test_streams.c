@@ -81,7 +81,7 @@ static void closed_input(void **state)
     assert_false(ddl_file_exists(scratch_path("none.json")));
 }
 
-/* Every command that prints a result. RUN and SHARD stand for paths. */
+/* Every command that prints a result. The words in capitals stand for paths. */
 static const char *const printing[] = {
     "help",
     "help train",
@@ -89,19 +89,34 @@ static const char *const printing[] = {
     "completion bash",
     "info RUN",
     "info RUN --json",
+    "info --backends",
+    "data build TEXT --tokenizer RUN --val-fraction 0 --out OUT",
     "data info SHARD",
     "data info SHARD --json",
+    "data synthetic parity --sequences 8 --val-sequences 8 --out OUT",
+    "tokenizer encode TEXT --tokenizer RUN",
+    "tokenizer decode IDS --tokenizer RUN",
     "tokenizer info RUN",
+    "tokenizer train TEXT --vocab-size 260 --out OUT",
     "eval RUN --val-data SHARD --val-tokens 16 --backend ref",
     "eval RUN --val-data SHARD --val-tokens 16 --backend ref --json",
     "generate RUN --prompt a --max-tokens 2 --backend ref",
     "logprobs RUN TEXT --backend ref",
     "inspect RUN --val-data SHARD --tokens 16 --backend ref",
+    "ablate RUN --val-data SHARD --val-tokens 16 --backend ref",
+    "export RUN --out OUT",
+    "graft RUN --layers 0 --rule add --out OUT",
     "compare RUN",
     "compare RUN --json",
+    "report RUN --html OUT",
     "report RUN --json",
+    "sweep SWEEP --dry-run",
     "train --model ddl-1 --size micro --train-data SHARD --vocab-size 300 --dry-run",
     "verify GOLDEN --backend ref",
+    "bench op --size micro --seq 8 --steps 1 --seconds 0 --warmup 0 --no-roofline --threads 1 --filter tanh",
+    "bench step --size micro --batch 1 --seq 8 --steps 1 --warmup 0 --no-roofline --threads 1",
+    "bench decode --size micro --batch 1 --seq 8 --steps 1 --warmup 0 --no-roofline --threads 1",
+    "bench tokenizer --text TEXT --steps 1 --warmup 0",
 };
 
 static void replace(char *text, size_t size, const char *word, const char *path)
@@ -118,7 +133,12 @@ static void full_output(void **state)
     (void)state;
     char runs[4096];
     snprintf(runs, sizeof runs, "%s/r", run_folder());
+    static const char sweep[] = "models: [ddl-1]\nset: {size: micro, steps: 1, vocab_size: 300}\nout: none\n";
+    static const char *const without[] = { "serve", "bench comm", NULL };
+    assert_commands_listed(printing, sizeof printing / sizeof *printing, without);
     write_file(scratch_path("short.txt"), "a b c\n", 6);
+    write_file(scratch_path("ids.txt"), "1 2 3\n", 6);
+    write_file(scratch_path("sweep.yaml"), sweep, sizeof sweep - 1);
     for (size_t i = 0; i < sizeof printing / sizeof *printing; i++) {
         static const char *const outputs[] = { ">/dev/full", ">&-" };
         char arguments[3 * 4096];
@@ -127,6 +147,10 @@ static void full_output(void **state)
         replace(arguments, sizeof arguments, "SHARD", scratch_path("inputs/train.bin"));
         replace(arguments, sizeof arguments, "GOLDEN", source_path("tests/golden/block"));
         replace(arguments, sizeof arguments, "TEXT", scratch_path("short.txt"));
+        replace(arguments, sizeof arguments, "IDS", scratch_path("ids.txt"));
+        replace(arguments, sizeof arguments, "SWEEP", scratch_path("sweep.yaml"));
+        replace(arguments, sizeof arguments, "OUT", scratch_path("out"));
+        remove_scratch("out");
         if (run_shell(arguments, ">/dev/null 2>&1") != 0) {
             assert_int_not_equal(run_shell(arguments, "2>&1"), 0);
             fail_msg("%s: %s", printing[i], said);
@@ -134,6 +158,7 @@ static void full_output(void **state)
         for (size_t k = 0; k < 2; k++) {
             char redirections[64];
             snprintf(redirections, sizeof redirections, "2>&1 %s", outputs[k]);
+            remove_scratch("out");
             int status = run_shell(arguments, redirections);
             if (status != 1 || !strstr(said, "cannot write standard output"))
                 fail_msg("%s %s: status %d: %s", printing[i], outputs[k], status, said);

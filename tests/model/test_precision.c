@@ -9,6 +9,7 @@
 
 #include "base/noise.h"
 #include "model/pass/model.h"
+#include "model/pass/pass.h"
 #include "model/residual/table.h"
 #include "ops/profile.h"
 #include "train/step/optim.h"
@@ -417,6 +418,71 @@ static void activations_are_not_cast(void **state)
     }
 }
 
+/* The products of a pass that may round their operands to TF32, and those of gates. */
+static struct {
+    const ddl_model *model;
+    const struct ddl_ops *real;
+    size_t weights, gates;
+} recorded;
+
+/* The parameter that `numbers` belong to, in a buffer of all of them. */
+static const struct ddl_param *param_at(const float *buffer, const float *numbers)
+{
+    const struct params *all = &recorded.model->params;
+    for (size_t i = 0; i < all->n; i++) {
+        const float *first = buffer + all->offset[i];
+        if (numbers >= first && numbers < first + all->row[i].count)
+            return &all->row[i];
+    }
+    return NULL;
+}
+
+static void record_matmul(void *ctx, const struct matmul_args *a)
+{
+    const struct ddl_param *weight = param_at(recorded.model->value, a->B),
+                           *param = weight ? weight : param_at(recorded.model->grad, a->C);
+    struct matmul_args exact = *a;
+    if (!param)
+        fail_msg("a product without a weight");
+    bool is_gate = strstr(param->name, ".beta_in.") != NULL;
+    if (a->tf32 == is_gate)
+        fail_msg("%s: tf32 is %d", param->name, a->tf32);
+    recorded.gates += is_gate;
+    recorded.weights += !is_gate;
+    exact.tf32 = false;
+    recorded.real->matmul(ctx, &exact);
+}
+
+/* In tf32 every product of a pass may round its operands, except those of gates. */
+static void gates_are_not_rounded_to_tf32(void **state)
+{
+    (void)state;
+    const struct ddl_workspace_options options = { .batch = SMALL_B, .tokens = SMALL_T, .train = true };
+    skip_if_simulated();
+    for (size_t i = 0; i < SMALL_VARIANTS; i++) {
+        struct ddl_config config = variant_config(&small_variants[i]);
+        struct small_model f;
+        struct ddl_loss loss;
+        struct ddl_error err;
+        small_model_make(&f, "ref", &config, DDL_PRECISION_F32);
+        struct ddl_ops ops = *f.backend->ops;
+        struct ddl_backend backend = *f.backend;
+        ops.has_tf32 = true;
+        ops.matmul = record_matmul;
+        backend.ops = &ops;
+        recorded.model = f.model;
+        recorded.real = f.backend->ops;
+        (void)ddl_model_replace_backend(f.model, &backend);
+        assert_ok(ddl_model_set_precision(f.model, DDL_PRECISION_TF32, &err), err);
+        ddl_workspace_free(f.ws);
+        assert_ok(ddl_workspace_create(&f.ws, f.model, &options, &err), err);
+        assert_ok(ddl_model_backward(f.model, f.ws, &f.batch, 1, &loss, &err), err);
+        (void)ddl_model_replace_backend(f.model, f.backend);
+        small_model_free(&f);
+    }
+    assert_true(recorded.weights > 0 && recorded.gates > 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -429,6 +495,7 @@ int main(void)
         cmocka_unit_test(eight_bits_are_not_trained),
         cmocka_unit_test(runs_repeat),
         cmocka_unit_test(activations_are_not_cast),
+        cmocka_unit_test(gates_are_not_rounded_to_tf32),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

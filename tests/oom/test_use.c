@@ -279,8 +279,8 @@ static void verification(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char path[4096];
         snprintf(path, sizeof path, "%s", source_path(cases[i]));
-        if (ddl_file_exists(path))
-            sweep(&(struct sweep){ .name = cases[i], .run = verify, .user = path, .sampled = 50 });
+        assert_true(ddl_file_exists(path));
+        sweep(&(struct sweep){ .name = cases[i], .run = verify, .user = path, .sampled = 50 });
     }
 }
 

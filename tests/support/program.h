@@ -23,6 +23,12 @@ double number_of(const json_t *object, const char *key);
 /* `printed` contains the gist. */
 void assert_printed(const char *gist);
 
+/* Each command that `ddl help` lists, and each action ("data build") of one that has actions, is the
+ * beginning of one of the n lines, or one of the `without`, which end with NULL. */
+void assert_commands_listed(const char *const *lines, size_t n, const char *const *without);
+/* The commands that do not read the weights of a saved model. Ends with NULL. */
+extern const char *const commands_without_model[];
+
 /* Command lines that are refused: each prints one line, which begins with "ddl: " and contains `says`, and
  * nothing else. */
 struct refusal {

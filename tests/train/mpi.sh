@@ -67,16 +67,20 @@ same_run() {
     cmp "$scratch/$1/checkpoint-$steps/optimizer.safetensors" "$scratch/$2/checkpoint-$steps/optimizer.safetensors"
 }
 
-# Waits until the rank has started, and a random time of up to 2.55 s more: while it opens its data, trains or validates.
+# Waits until the rank has started, and a random part of the time of a whole run: while it opens its data, trains or
+# validates.
 wait_for() {
     within 600 test -s "$scratch/rank.$1" || fail "rank $1 has not started: $(cat "$scratch/log")"
-    sleep "$(od -An -N1 -tu1 /dev/urandom | awk '{ print $1 / 100 }')"
+    sleep "$(od -An -N1 -tu1 /dev/urandom |
+        awk -v seconds="$(cat "$scratch/seconds-$ranks")" '{ print 0.7 * seconds * $1 / 256 }')"
 }
 
 ranks_of_one() {
     train 1 one
     for n in $ranks_tried; do
+        start=$(date +%s.%N)
         train $n "ranks-$n"
+        awk -v start="$start" -v end="$(date +%s.%N)" 'BEGIN { print end - start }' >"$scratch/seconds-$n"
         same_losses one "ranks-$n" 1e-4
     done
 }
@@ -103,11 +107,19 @@ resume_of() {
     ! [ -e "$scratch/$1/recipe.yaml" ] || echo --resume
 }
 
+# A run that has finished before the signal is none that was killed: another one begins.
 killed() {
-    for i in $(seq "${DDL_KILLS:-$kills}"); do
+    hits=0
+    for i in $(seq $((10 * ${DDL_KILLS:-$kills}))); do
         # shellcheck disable=SC2046 # an option or nothing
-        signaled "wait_for $((i % $1))" "$1" "killed-$1" $((i % $1)) KILL $(resume_of "killed-$1") || true
+        if signaled "wait_for $((i % $1))" "$1" "killed-$1" $((i % $1)) KILL $(resume_of "killed-$1"); then
+            rm -rf "$scratch/killed-$1"
+        else
+            hits=$((hits + 1))
+        fi
+        [ $hits -lt "${DDL_KILLS:-$kills}" ] || break
     done
+    [ $hits -gt 0 ] || fail "no signal reached a running job"
     # shellcheck disable=SC2046
     train "$1" "killed-$1" $(resume_of "killed-$1") || fail "$(cat "$scratch/log")"
     same_run "ranks-$1" "killed-$1"

@@ -230,9 +230,9 @@ ddl_status ddl_model_sums_check(const char *folder, struct ddl_error *err)
     return status ? status : ddl_safetensors_verify_folder(folder, err);
 }
 
-ddl_status ddl_model_sums_check_config(const char *folder, struct ddl_error *err)
+ddl_status ddl_model_sums_check_file(const char *folder, const char *name, struct ddl_error *err)
 {
-    return check_model(folder, "config.json", err);
+    return check_model(folder, name, err);
 }
 
 bool ddl_model_save_is_pending(const char *folder)

@@ -57,8 +57,8 @@ ddl_status ddl_model_sums_write(const struct ddl_model_sums *sums, const char *f
  * differs. A folder without checksums.json is not checked, but files of torch.save have checksums of their
  * own. */
 ddl_status ddl_model_sums_check(const char *folder, struct ddl_error *err);
-/* The same for config.json alone. */
-ddl_status ddl_model_sums_check_config(const char *folder, struct ddl_error *err);
+/* The same for one file alone. */
+ddl_status ddl_model_sums_check_file(const char *folder, const char *name, struct ddl_error *err);
 
 /* The other files of a model folder: the tokenizer's, and what is copied with them. NULL after the last. */
 extern const char *const ddl_companion_files[];

@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/held.h"
 #include "base/lock.h"
+#include "base/path.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/files.h"
 #include "checkpoint/folder.h"
@@ -412,6 +413,21 @@ ddl_status ddl_run_find(struct ddl_run_model *out, const char *folder, const cha
     return status;
 }
 
+ddl_status ddl_run_check_tokenizer(const char *path, struct ddl_error *err)
+{
+    static const char *const names[] = { "tokenizer.json", "vocab.bpe", "encoder.json" };
+    char folder[PATH_SIZE];
+    const char *slash = strrchr(path, '/');
+    ddl_status status = DDL_OK;
+    if (!ddl_file_is_dir(path))
+        return ddl_path_folder(path, folder, sizeof folder)
+                   ? ddl_checkpoint_check_file(folder, slash ? slash + 1 : path, err)
+                   : ddl_error_set(err, DDL_E_USAGE, "%.200s: the path is too long", path);
+    for (size_t i = 0; !status && i < sizeof names / sizeof *names; i++)
+        status = ddl_checkpoint_check_file(path, names[i], err);
+    return status;
+}
+
 bool ddl_run_is_training(const char *folder)
 {
     return ddl_lock_is_held(folder);
@@ -441,7 +457,7 @@ ddl_status ddl_run_config(struct ddl_config *out, const char *folder, bool verif
         return status;
     if (n == 0 || exists(folder, DDL_FILE_CONFIG)) {
         free(list);
-        status = verify ? ddl_model_sums_check_config(folder, err) : DDL_OK;
+        status = verify ? ddl_model_sums_check_file(folder, "config.json", err) : DDL_OK;
         return status ? status : ddl_config_load(out, folder, warn, user, err);
     }
     free(list);

@@ -206,7 +206,7 @@ static const double max_count = 9007199254740992.0; /* 2^53: exact in JSON every
     X(ANY, { "ignore_extra", DDL_OPTION_BOOL, AT(ignore_extra), 0, 0, 0, NULL, NULL,                         \
              "ignore tensors of init_from that are not parameters" })                                        \
     X(ANY, { "verify", DDL_OPTION_BOOL, AT(verify), 0, 0, 0, NULL, NULL,                                     \
-             "compare the files of init_from with the checksums saved with them" })                          \
+             "compare the files of init_from and tokenizer with the checksums saved with them" })            \
     X(ANY,                                                                                                   \
       TEXT_ROW(ddl_residual_by_layer, "LIST", "c = 1: residual rule of each layer, such as add,delta,..."))  \
     X(NOTED, PATHS_ROW(train_data, NULL,                                                                     \

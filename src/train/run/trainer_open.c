@@ -112,7 +112,9 @@ static void note_head_dim(const struct run *run)
 static ddl_status open_tokenizer(struct run *run, struct ddl_error *err)
 {
     const struct ddl_train_config *t = &run->config;
-    ddl_status status = ddl_tokenizer_load(&run->tokenizer, t->tokenizer, err);
+    ddl_status status = t->verify ? ddl_run_check_tokenizer(t->tokenizer, err) : DDL_OK;
+    if (!status)
+        status = ddl_tokenizer_load(&run->tokenizer, t->tokenizer, err);
     if (status)
         return status;
     if (!t->sample_every)

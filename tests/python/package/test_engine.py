@@ -346,6 +346,16 @@ def test_errors(tmp_path, run):
         dd.Engine(run, which="7")
 
 
+def test_tokenizer_of_a_model_is_verified(tmp_path, run):
+    copy = shutil.copytree(run, tmp_path / "copy")
+    assert dd.Engine(run, tokenizer=copy).encode(TEXT)
+    with open(copy / "tokenizer.json", "a") as file:
+        file.write("\n")
+    with pytest.raises(dd.DdlError, match="tokenizer.json: corrupted"):
+        dd.Engine(run, tokenizer=copy).encode(TEXT)
+    assert dd.Engine(run, tokenizer=copy, verify=False).encode(TEXT)
+
+
 def test_objects_may_be_dropped_in_any_order(run):
     session = dd.Engine(run).session(tokens=16)
     assert session.prefill([1, 2, 3]).shape[0] == 1
