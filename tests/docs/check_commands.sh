@@ -28,14 +28,6 @@ ddl sweep recipes/study-cpu.yaml --jobs|trains for more than two hours
 ddl compare runs/study-cpu|needs its runs
 ddl inspect runs/study-cpu/ddl-1_seed=0|needs a run of the study
 ddl eval runs/study-cpu/ddl-1_seed=0|needs a run of the study
-ddl sweep recipes/rivals-cpu.yaml --jobs|trains for about two hours
-ddl compare runs/rivals-cpu|needs its runs
-python3 python/study_tables.py losses runs/rivals-cpu|needs the runs of a study
-python3 python/study_tables.py rates runs/rivals-cpu|needs the runs of a study
-python3 python/study_tables.py stream runs/rivals-cpu|needs the runs of a study
-python3 python/study_tables.py gates runs/rivals-cpu|needs the runs of a study
-python3 python/study_tables.py mixing runs/rivals-cpu|needs the runs of a study
-python3 python/study_tables.py forces runs/rivals-cpu|needs the runs of a study
 sh bench/models.sh|needs an idle machine
 ./dev build|builds the program under test
 cmake --preset release -DDDL_CUDA=AUTO|builds the program under test
