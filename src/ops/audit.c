@@ -139,7 +139,8 @@ static void limit_number(const struct matmul_bf16_args *a, const float *before, 
     double alpha = (double)a->alpha, roundings = (double)a->K + 4;
     double added = a->beta == 0 ? 0 : (double)a->beta * (double)before[row * a->ldc + column];
     *exact = alpha * s->value[j] + added;
-    *bound = roundings * (unit * (fabs(alpha) * s->sizes[j] + fabs(added)) + (double)FLT_MIN) +
+    *bound = roundings *
+                 (unit * (fabs(alpha) * s->sizes[j] + fabs(added)) + fmax(1, fabs(alpha)) * (double)FLT_MIN) +
              fabs(alpha) * s->flushed[j];
     *bound += a->C16 ? 0x1p-8 * (fabs(*exact) + *bound) : 0;
     *bound = isfinite(*bound) ? *bound : (double)INFINITY;
