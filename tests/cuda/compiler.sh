@@ -7,7 +7,7 @@ table=
 [ "$1" != --table ] || { table=1; shift; }
 source=$1
 nvcc=${2:-}
-architectures="80 90 100"
+architectures="80 90 100 120"
 . "$source/tests/support/checks.sh"
 [ -n "$nvcc" ] || { skip compiler "there is no nvcc"; finish; }
 
@@ -17,8 +17,9 @@ compile() {
     name=$(basename "$1" .cu)
     "$nvcc" -std=c++17 -O3 -arch=compute_80 -ptx -I"$source/src" -I"$source/include" -o "$name.ptx" "$1"
     for architecture in $architectures; do
-        "$nvcc" -O3 -arch="sm_$architecture" -cubin -Xptxas -v -o "$name.cubin" "$name.ptx" 2>&1 |
-            awk -v architecture="$architecture" '
+        "$nvcc" -O3 -arch="sm_$architecture" -cubin -Xptxas -v -o "$name.cubin" "$name.ptx" >ptxas.txt 2>&1 ||
+            { cat ptxas.txt >&2; exit 1; }
+        awk -v architecture="$architecture" '
             /Compiling entry function/ { split($0, part, "\047"); kernel = part[2] }
             /bytes spill stores/ { spilled = $5 + $9 }
             / Used [0-9]+ registers/ {
@@ -28,7 +29,7 @@ compile() {
                     if ($(i + 2) ~ /^smem/) shared = $i
                 }
                 print kernel, architecture, registers, shared, spilled
-            }'
+            }' ptxas.txt
     done
     awk '/\.entry/ { kernel = $3; sub(/\(.*/, "", kernel); order[++n] = kernel }
         /^\.maxntid/ { threads[kernel] = $2 + 0 }
@@ -70,6 +71,20 @@ for file in "$source"/src/backend/cuda/kernels/*.cu; do
 done
 [ -z "$table" ] || { print_table kernels.txt; exit 0; }
 
+# Each kernel has a line of each architecture.
+complete() {
+    awk -v list="$architectures" '{ lines[$1, $2]++ }
+        $2 == "ptx" { kernels[++n] = $1 }
+        END {
+            if (n == 0) print "no kernels"
+            m = split(list, each, " ")
+            for (i = 1; i <= n; i++)
+                for (j = 1; j <= m; j++)
+                    if (lines[kernels[i], each[j]] != 1) print kernels[i], each[j]
+        }' kernels.txt >missing.txt
+    ! grep . missing.txt || fail "ptxas reports nothing of them"
+}
+
 no_spills() { ! awk '$2 != "ptx" && $5 > 0' kernels.txt | grep . || fail "registers are spilled to memory"; }
 
 # Other versions of nvcc allocate registers differently.
@@ -79,6 +94,7 @@ as_documented() {
     diff documented.txt expected.txt || fail "docs/cuda.md: replace the table by that of sh tests/cuda/compiler.sh --table . nvcc"
 }
 
+check complete complete
 check no_spills no_spills
 case $("$nvcc" --version) in
     *"release 13.0"*) check as_documented as_documented ;;

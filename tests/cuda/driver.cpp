@@ -874,12 +874,21 @@ DRIVER CUresult cuFuncGetParamInfo(CUfunction function, size_t index, size_t *of
     return CUDA_SUCCESS;
 }
 
+/* Bytes of shared memory that a block may have. The static ones of a kernel are known when it runs. */
+static size_t most_shared()
+{
+    const size_t capability = setting("CUDA_SIM_CAPABILITY", 90);
+    if (capability == 86 || capability == 89 || capability / 10 == 12)
+        return 99 << 10;
+    return capability < 90 ? 163 << 10 : 227 << 10;
+}
+
 DRIVER CUresult cuFuncSetAttribute(CUfunction function, int attribute, int value)
 {
     if (CUresult result = check())
         return result;
-    const int most = setting("CUDA_SIM_CAPABILITY", 90) < 90 ? 163 << 10 : 227 << 10;
-    if (attribute != CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES || value < 0 || value > most)
+    if (attribute != CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES || value < 0 ||
+        static_cast<size_t>(value) > most_shared())
         return CUDA_ERROR_INVALID_VALUE;
     function->shared = static_cast<size_t>(value);
     return CUDA_SUCCESS;
@@ -903,10 +912,13 @@ DRIVER CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned gr
     const char *bytes = static_cast<const char *>(arguments[0]);
     auto copied = std::make_shared<std::vector<char>>(bytes, bytes + function->bytes);
     return submit(stream, [=] {
-        const struct emulator_launch launch = {
-            function->name.c_str(), { grid_x, grid_y, grid_z }, { block_x, block_y, block_z }, shared,
-            copied->data(),         random_below(1 << 30)
-        };
+        const struct emulator_launch launch = { function->name.c_str(),
+                                                { grid_x, grid_y, grid_z },
+                                                { block_x, block_y, block_z },
+                                                shared,
+                                                most_shared(),
+                                                copied->data(),
+                                                random_below(1 << 30) };
         char message[512];
         executing = "kernel " + function->name;
         launched[function->name]++;

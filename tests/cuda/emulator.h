@@ -4,7 +4,8 @@
  *
  * A launch fails with a message: a barrier that some threads of the block do not reach, a warp operation that
  * a lane of its mask does not reach, a lane that reads from a lane outside of the mask, an address that an
- * instruction does not accept, an asynchronous copy that is never waited for. Built with AddressSanitizer,
+ * instruction does not accept, an asynchronous copy that is never waited for, a write to shared memory up to
+ * 64 bytes before or after an array, more shared memory than the device has. Built with AddressSanitizer,
  * accesses outside of global buffers (memory from malloc) and shared arrays are reported; built with
  * ThreadSanitizer, races between threads of a block and between blocks: each thread is a fiber to it, and
  * only barriers and __syncwarp synchronize. (emulator.cpp itself is never compiled with ThreadSanitizer.)
@@ -24,6 +25,7 @@ struct emulator_launch {
     const char *kernel;
     unsigned grid[3], block[3];
     size_t shared;         /* bytes of dynamic shared memory */
+    size_t most_shared;    /* that a block may have, dynamic and static */
     const void *arguments; /* the kernel's struct */
     uint64_t seed;         /* of the order of threads and blocks */
 };

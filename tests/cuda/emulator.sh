@@ -47,6 +47,10 @@ for kernel in missing_wait uninitialized_shared missing_barrier; do
     check ${kernel}_is_nan found "$plain" $kernel 'expected 0, found -?nan'
 done
 check shared_overflow found "$address" shared_overflow 'use-after-poison .*LINE in shared_overflow'
+for program in "$plain" "$thread"; do
+    check shared_overflow found "$program" shared_overflow 'kernel shared_overflow, .*: a write to shared memory 128 bytes after the start of an array of 128 bytes$'
+    check shared_underflow found "$program" shared_underflow 'kernel shared_underflow, .*: a write to shared memory 4 bytes before the first array$'
+done
 check global_overflow found "$address" global_overflow 'heap-buffer-overflow .*LINE in global_overflow'
 check misaligned_vector found "$address" misaligned_vector 'LINE:.*misaligned address'
 
@@ -65,6 +69,7 @@ wrong_lane LINE: a lane reads from a lane that the mask does not name
 wrong_mask LINE: a lane calls a warp operation whose mask does not name it
 ended_lane LINE: the mask 0xffffffff names lane 16, which has ended
 absent_lane LINE: the mask 0xffffffff names lane 24, which the block does not have
+much_shared a block has more than 32 arrays or 8192 bytes of shared memory
 waiting_lanes 16 of 32 threads wait at the barrier kernels.cu:[0-9]+, 16 of 32 threads wait at the warp operation LINE
 END
 finish

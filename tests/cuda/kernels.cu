@@ -155,6 +155,26 @@ KERNEL(shared_overflow, 256, struct rows)
     a.y[threadIdx.x] = sums[threadIdx.x % 32] + other[threadIdx.x % 32];
 }
 
+KERNEL(shared_underflow, 32, struct rows)
+{
+    SHARED(float, sums, 32);
+    if (threadIdx.x < 31)
+        sums[static_cast<int>(threadIdx.x) - 1] = a.x[threadIdx.x]; /* fault: shared_underflow */
+    __syncthreads();
+    a.y[threadIdx.x] = threadIdx.x < 30 ? sums[threadIdx.x] : 0;
+}
+
+KERNEL(much_shared, 256, struct rows)
+{
+    SHARED(float, sums, 8 * 256);
+    SHARED(float, other, 1); /* fault: much_shared */
+    sums[threadIdx.x] = a.x[threadIdx.x];
+    if (threadIdx.x == 0)
+        other[0] = 0;
+    __syncthreads();
+    a.y[threadIdx.x] = sums[threadIdx.x] + other[0];
+}
+
 KERNEL(global_overflow, 256, struct rows)
 {
     a.y[threadIdx.x + a.columns] = a.x[threadIdx.x]; /* fault: global_overflow */

@@ -15,13 +15,14 @@ train() {
         { cat out; fail "training on $backend"; }
 }
 
-# The loss of the second step to five digits.
+# The gradients of the first step, and the loss of the second to five digits.
 recompute() {
     for backend in cpu cuda; do
-        train "$backend" --recompute "$1"
+        train "$backend" --recompute "$1" --log-every 1
         grep -o 'step 2/2  loss [0-9.]*' out >"loss_$backend" || { cat out; fail "no loss"; }
     done
     cmp loss_cpu loss_cuda || fail "the loss differs"
+    same_gradients run_cpu run_cuda
 }
 
 # simulated_memory WORD STEPS OPTION...: of what the simulated device reports of a run: bytes, or allocations.

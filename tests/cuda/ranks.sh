@@ -22,9 +22,10 @@ train() {
 must_train() { train "$@" || { cat log; fail "no run"; }; }
 losses() { sed -n 's/^{"step":\([0-9]*\),"loss":\([0-9.e-]*\).*/\1 \2/p' "$1/metrics.jsonl"; }
 
-# Losses before training and of steps 1 to $2 as those of run_cpu but for roundings of float32, in which a model's losses on both backends differ
-# too (models.sh has the same limit): sums of gradients begin at another rank.
+# Gradients of step 1, and losses before training and of steps 1 to $2, as those of run_cpu but for roundings of float32, in which
+# a model's losses on both backends differ too (models.sh has the same limit): sums of gradients begin at another rank.
 same_losses() {
+    same_gradients run_cpu "$1"
     losses run_cpu | head -n $(($2 + 1)) >expected
     losses "$1" >found
     paste -d ' ' expected found | awk -v steps="$2" '{ d = $2 - $4; if ($1 != $3 || d > 1e-6 * $2 || -d > 1e-6 * $2) exit 1 }
@@ -48,6 +49,7 @@ bfloat16() {
     losses run_host >expected
     losses run_device >found
     [ "$(wc -l <found)" -eq 3 ] && cmp expected found || { paste expected found; fail "the losses differ"; }
+    same_gradients run_host run_device
 }
 
 # Each rank has the memory of its device: half of it would be too little. The prediction includes NCCL's memory.

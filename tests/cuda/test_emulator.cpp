@@ -10,7 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 
-static const unsigned COLUMNS = 1000, ROWS = 5, THREADS = 256;
+static const unsigned COLUMNS = 1000, ROWS = 5, THREADS = 256, MOST_SHARED = 8192; /* bytes */
 
 static float bf16(float x) /* of numbers that are not NaN */
 {
@@ -34,7 +34,9 @@ static int launch(const char *kernel, unsigned grid, unsigned threads, size_t sh
                   unsigned seed)
 {
     char message[512];
-    const struct emulator_launch l = { kernel, { grid, 1, 1 }, { threads, 1, 1 }, shared, arguments, seed };
+    const struct emulator_launch l = { kernel, { grid, 1, 1 }, { threads, 1, 1 },
+                                       shared, MOST_SHARED,    arguments,
+                                       seed };
     if (emulator_run(&l, message, sizeof message))
         return 0;
     puts(message);
@@ -158,7 +160,8 @@ int main(int argc, char **argv)
     static const char *const one_warp[] = { "warp_operations", "missing_warp_barrier", "racing_blocks",
                                             "missing_wait",    "never_waited",         "misaligned_vector",
                                             "misaligned_copy", "matrix_in_global",     "wrong_lane",
-                                            "wrong_mask",      "ended_lane",           "waiting_lanes" };
+                                            "wrong_mask",      "ended_lane",           "waiting_lanes",
+                                            "shared_underflow" };
     unsigned threads = strcmp(kernel, "absent_lane") == 0 ? 24 : THREADS;
     for (const char *each : one_warp)
         if (strcmp(kernel, each) == 0)
