@@ -41,29 +41,47 @@ static bool is_validated(const struct ddl_run_log *log)
     return !isnan(ddl_run_log_final_val(log));
 }
 
-/* Every run against the first that has a recipe. */
-static ddl_status check_data(const struct comparing *c, struct ddl_error *err)
+/* The first run that has a recipe, and was validated if that is asked for; c->n if there is none. */
+static size_t first_run(const struct comparing *c, bool validated)
 {
     size_t first = 0;
-    struct recipe_difference d;
-    while (first < c->n && !c->logs[first].recipe)
+    while (first < c->n && (!c->logs[first].recipe || (validated && !is_validated(&c->logs[first]))))
         first++;
-    for (size_t r = 0; c->n > 1 && r < c->n; r++) {
-        const struct ddl_run_log *a = &c->logs[first], *b = &c->logs[r];
-        if (!b->recipe) {
-            note(c, "%.400s: no readable recipe.yaml: a group of its own, data not checked", c->names[r]);
-            continue;
-        }
-        if (!recipes_differ_in_data(a->recipe, b->recipe, is_validated(a) && is_validated(b), &d))
-            continue;
-        char text[900];
-        snprintf(text, sizeof text, "%.200s: %s differs from %.200s: expected %.200s, found %.200s",
-                 c->names[r], d.key, c->names[first], *d.a ? d.a : "nothing", *d.b ? d.b : "nothing");
-        if (!c->options->any)
-            return ddl_error_set(err, DDL_E_FORMAT, "%s", text);
-        note(c, "%s", text);
+    return first;
+}
+
+/* Run r against the first that has a recipe; their validation data against the first that was validated. */
+static ddl_status check_run(const struct comparing *c, size_t r, struct ddl_error *err)
+{
+    const struct ddl_run_log *run = &c->logs[r];
+    struct recipe_difference d;
+    size_t first = first_run(c, false);
+    bool differ = recipes_differ_in_data(c->logs[first].recipe, run->recipe, false, &d);
+    if (!differ && is_validated(run)) {
+        first = first_run(c, true);
+        differ = recipes_differ_in_data(c->logs[first].recipe, run->recipe, true, &d);
     }
+    if (!differ)
+        return DDL_OK;
+    char text[900];
+    snprintf(text, sizeof text, "%.200s: %s differs from %.200s: expected %.200s, found %.200s", c->names[r],
+             d.key, c->names[first], *d.a ? d.a : "nothing", *d.b ? d.b : "nothing");
+    if (!c->options->any)
+        return ddl_error_set(err, DDL_E_FORMAT, "%s", text);
+    note(c, "%s", text);
     return DDL_OK;
+}
+
+static ddl_status check_data(const struct comparing *c, struct ddl_error *err)
+{
+    ddl_status status = DDL_OK;
+    for (size_t r = 0; !status && c->n > 1 && r < c->n; r++) {
+        if (c->logs[r].recipe)
+            status = check_run(c, r, err);
+        else
+            note(c, "%.400s: no readable recipe.yaml: a group of its own, data not checked", c->names[r]);
+    }
+    return status;
 }
 
 /* ---- groups ---- */

@@ -20,7 +20,7 @@ struct sketch {
     const char *name;
     int seed;
     const char *lr, *more; /* more: further lines of the recipe */
-    double val[3];
+    double val[3];         /* validation losses; NaN: the run was not validated */
     int steps;
 };
 
@@ -58,11 +58,15 @@ static const char *write_run(const struct sketch *s)
     write_text(folder, "recipe.yaml", recipe);
     for (int i = 0; 10 * i <= s->steps; i++) {
         size_t used = strlen(metrics);
+        bool validated = !isnan(s->val[i]);
+        char val_loss[64] = "";
+        if (validated)
+            snprintf(val_loss, sizeof val_loss, "\"val_loss\":%.17g,", s->val[i]);
         snprintf(metrics + used, sizeof metrics - used,
-                 "{\"step\":%d,\"loss\":%.17g,\"val_loss\":%.17g,\"tokens\":%d,\"flops\":%d,\"seconds\":%g,"
+                 "{\"step\":%d,\"loss\":%.17g,%s\"tokens\":%d,\"flops\":%d,\"seconds\":%g,"
                  "\"train_seconds\":%g,\"tokens_per_s\":100,\"peak_memory\":1048576%s",
-                 10 * i, s->val[i] + 1, s->val[i], 1000 * i, (is_a ? 10000 : 30000) * i, 11.0 * i,
-                 (is_a ? 10 : 5) * (double)i, strstr(s->more, "tasks: ") ? "" : "}\n");
+                 10 * i, validated ? s->val[i] + 1 : 5, val_loss, 1000 * i, (is_a ? 10000 : 30000) * i,
+                 11.0 * i, (is_a ? 10 : 5) * (double)i, strstr(s->more, "tasks: ") ? "" : "}\n");
         used = strlen(metrics);
         if (strstr(s->more, "tasks: "))
             snprintf(metrics + used, sizeof metrics - used,
@@ -258,6 +262,19 @@ static void other_data_is_refused(void **state)
         assert_int_equal(f.result.n_groups, 2); /* never averaged */
         discard(&f);
     }
+}
+
+/* The validation data of runs after one that was not validated. */
+static void other_validation_is_refused_behind_a_run_without(void **state)
+{
+    (void)state;
+    struct fixture f;
+    const struct sketch runs[] = { { "none", 0, "0.001", "", { NAN, NAN, NAN }, 20 },
+                                   study[1],
+                                   { "x", 2, "0.001", "val_tokens: 64\n", { 5, 4, 3 }, 20 } };
+    compare(&f, runs, 3, 0, false, DDL_E_FORMAT);
+    assert_string_equal(f.err.text, "x: val_tokens differs from a1: expected auto, found 64");
+    discard(&f);
 }
 
 static void repeated_seed_counts_once(void **state)
@@ -521,6 +538,7 @@ int main(void)
         cmocka_unit_test(single_runs_have_no_tests),
         cmocka_unit_test(common_step),
         cmocka_unit_test(other_data_is_refused),
+        cmocka_unit_test(other_validation_is_refused_behind_a_run_without),
         cmocka_unit_test(repeated_seed_counts_once),
         cmocka_unit_test(program_tests_groups),
         cmocka_unit_test(program_prints_csv_and_markdown),
