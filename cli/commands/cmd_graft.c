@@ -230,10 +230,11 @@ static void print_graft(const struct work *w, const struct ddl_graft_result *r, 
     printf(" --train-data PATH --steps N --lr X\n");
 }
 
-/* Checks that need the result of the graft, before anything is written. */
+/* Whether the graft has parameters of its own to train. */
 static ddl_status check_train(const struct work *w, struct ddl_error *err)
 {
-    if (w->flags.train == DDL_GRAFT_TRAIN_NEW && w->graft.rule == DDL_RESIDUAL_ADD && has_layers(w))
+    if (w->flags.train == DDL_GRAFT_TRAIN_NEW && w->graft.rule == DDL_RESIDUAL_ADD && has_layers(w) &&
+        !ddl_graft_changed_option(&w->source, &w->graft))
         return ddl_error_set(err, DDL_E_USAGE, "--train: expected all: the rule add has no parameters");
     return DDL_OK;
 }

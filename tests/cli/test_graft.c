@@ -53,6 +53,15 @@ static void one_graft(void **state)
     assert_int_equal(ddl("graft '%s' --layers 1 --rule highway --train new --out '%s'", add, out), 0);
     assert_printed("out: rule highway in layers 1\n");
     assert_printed("--train-only 'transformer.h.*.res_*' --train-data PATH");
+    /* The rule has no parameters, but the option has. */
+    const char *highway = scratch_path("highway");
+    remove_scratch("highway");
+    remove_scratch("out");
+    assert_int_equal(ddl("graft '%s' --layers 1 --rule highway --out '%s'", add, highway), 0);
+    assert_int_equal(
+        ddl("graft '%s' --layers 1 --rule add --value-residual true --train new --out '%s'", highway, out),
+        0);
+    assert_printed("v_mix");
 }
 
 /* A run that starts from it with the printed option leaves the other tensors as they are. */
