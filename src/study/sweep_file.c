@@ -346,6 +346,11 @@ static ddl_status read_choose(const struct parser *p, const yaml_node_t *node, s
     if (!status && (sweep_same_key(choose->key, "seed") || sweep_same_key(choose->key, "out") ||
                     sweep_same_key(choose->key, "steps")))
         status = wrong(p, node, "choose: key", "another key than seed, out and steps", choose->key);
+    for (size_t i = 0; !status && i < choose->keys.n; i++) {
+        const char *key = choose->keys.entries[i].key;
+        if (sweep_same_key(key, choose->key) || sweep_same_key(key, "seed"))
+            status = wrong(p, node, "choose: set", "another key than the chosen one and seed", key);
+    }
     if (!status && choose->extend)
         status = check_extension(p, node, &choose->values);
     return status;

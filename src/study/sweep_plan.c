@@ -150,6 +150,12 @@ static ddl_status check_axis(const struct ddl_sweep *sweep, const struct sweep_e
         return ddl_error_set(err, DDL_E_USAGE,
                              "%s:%zu: %s: expected a grid or a choice of this key, found both", sweep->path,
                              axis->line, axis->key);
+    const struct ddl_recipe_entry *other = find_key(&sweep->file->choose.keys, axis->key);
+    if (other && !sweep_same_key(axis->key, "steps"))
+        return ddl_error_set(
+            err, DDL_E_USAGE,
+            "%s:%zu: %s: the key is an axis of the grid (line %zu): expected another in choose", sweep->path,
+            other->line, other->key, axis->line);
     return DDL_OK;
 }
 

@@ -41,12 +41,14 @@ static bool take_line(struct ddl_sweep_run *run, const char *text)
     const json_t *step = json_object_get(line, "step");
     double loss = number(line, "loss");
     if (json_is_integer(step) && !isnan(loss)) {
-        if (isnan(run->loss)) {
+        if (run->step == 0 && run->seconds == 0) { /* the newest line */
             run->step = (uint64_t)json_integer_value(step);
-            run->loss = loss;
             run->seconds = number(line, "seconds");
             run->tokens_per_s = number(line, "tokens_per_s");
         }
+        /* A skipped step of which no target was counted has the loss 0. */
+        if (isnan(run->loss) && !(loss == 0 && json_is_true(json_object_get(line, "skipped"))))
+            run->loss = loss;
         if (isnan(run->val_loss))
             run->val_loss = number(line, "val_loss");
     }

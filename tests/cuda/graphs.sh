@@ -114,6 +114,8 @@ check_full two_channels fused 'compress_bwd 5 compress_fwd 5 delta_fwd_read 10 p
 check_full kept fused 'compress_bwd 5 compress_fwd 5 delta_fwd_read 10 projected_norm_bwd 10 projected_norm_fwd 5 read_delta_bwd 10' --model ddl-cc --dtype bf16 --recompute none
 check_full three_channels fused 'compress_bwd 15 compress_fwd 25 delta_bwd 10 delta_fwd 10 projected_norm_bwd 10 projected_norm_fwd 10' --model ddl-cc --ddl-value-channels 3
 check fused_updates fused 'gated_bwd_read 10 gated_fwd_read 10 projected_norm_bwd 10 projected_norm_fwd 5' --model gated
+check_full kept_updates fused 'gated_fwd_read 10 projected_norm_bwd 10 projected_norm_fwd 5' --model gated --recompute none
+check_full kept_one fused 'delta_bwd 10 delta_fwd_read 10 projected_norm_bwd 10 projected_norm_fwd 5' --model ddl-1 --dtype bf16 --recompute none
 check_full scale fused 'scale_fwd_read 10' --model scale --dtype bf16
 check_full streams fused 'hyper_bwd_write 5 hyper_fwd_read 10' --model hyper
 check_full kept_streams fused 'hyper_bwd_write 5 hyper_fwd_read 10' --model hyper --dtype bf16 --recompute none

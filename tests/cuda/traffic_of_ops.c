@@ -102,8 +102,7 @@ struct step {
         size_t step; /* number of the other op */
         const char *other;
     } link[MOST_LINKS];
-    /* Operands that the kernel has in registers instead; or NULL. */
-    const char *unread, *unwritten;
+    const char *unwritten; /* an operand that the kernel has in registers instead; or NULL */
 };
 
 /* Calls for the kernels that no case above has: of other sizes, or of several ops in a list of commands,
@@ -156,7 +155,7 @@ static const struct sequence {
         { "project_fwd.target", { { "x", 0, "x" } } } } },
     { "projected_norm_bwd",
       &sizes,
-      { { "project_bwd.gate", .unread = "x", .unwritten = "dx" },
+      { { "project_bwd.gate", .unwritten = "dx" },
         { "rmsnorm_bwd", { { "dy", 0, "dx" } } },
         { "project_bwd.target", { { "x", 1, "x" }, { "dx", 1, "dx" } } } } },
     { "hyper_fwd_read",
@@ -222,8 +221,6 @@ static double needed_bytes(const struct ddl_trial *trial, const struct step *ste
         if (!at)
             continue;
         int access = new_access(made, at, (int)o->access);
-        if (step->unread && strcmp(o->name, step->unread) == 0)
-            access &= ~DDL_READ;
         if (step->unwritten && strcmp(o->name, step->unwritten) == 0)
             access &= ~DDL_WRITE;
         o->access = (enum ddl_access)access;

@@ -261,10 +261,9 @@ __device__ inline void projected_norm_grads(const struct cuda_projected_norm_gra
             dy[j] = in ? r.dy(begin(j)) : splat4(0);
             w[j] = in ? r.w(begin(j)) : splat4(0);
             dx[j] = in ? r.old(begin(j)) : splat4(0);
+            /* Read, since a stream that was taken back does not give the same bits. */
+            y[j] = in && a.normalized.c ? load_row4(a.normalized.x + r.row, begin(j), d, fast) : splat4(0);
         }
-#pragma unroll
-        for (unsigned j = 0; j < FEW; j++)
-            y[j] = multiply4(scale4(x[j], r.rstd), w[j]);
         normalized.add(n, y, dy);
         float dot = 0;
 #pragma unroll
@@ -300,7 +299,7 @@ KERNEL(projected_norm_bwd, 128, struct cuda_projected_norm_grad)
     SHARED(float, sums, THREADS / 32);
     const struct rmsnorm_grad_args &op = a.op;
     if (op.d % 4 == 0 && aligned16(op.x, op.w, op.dy, op.dx) && aligned8(op.dx16, a.row.dx16) &&
-        aligned16(a.normalized.W, a.row.W))
+        aligned16(a.normalized.x, a.normalized.W, a.row.W))
         projected_norm_grads<true>(a, sums);
     else
         projected_norm_grads<false>(a, sums);
