@@ -1,8 +1,9 @@
 #define _POSIX_C_SOURCE 200809L
-#include "ddl/compare.h"
+#include "study/run_log.h"
 
 #include "base/file.h"
 #include "base/json.h"
+#include "ddl/compare.h"
 #include "ddl/model.h"
 #include "ddl/run.h"
 #include "ddl/train.h"
@@ -59,6 +60,13 @@ static ddl_status read_scores(struct ddl_run_log *out, uint64_t step, json_t *ta
     return DDL_OK;
 }
 
+bool run_log_has_loss(const json_t *line)
+{
+    return json_number_value(json_object_get(line, "loss")) != 0 ||
+           (json_integer_value(json_object_get(line, "step")) > 0 &&
+            !json_is_true(json_object_get(line, "skipped")));
+}
+
 static ddl_status read_point(struct ddl_run_log *log, const char *line, size_t size, const char *path,
                              size_t number, struct ddl_error *err)
 {
@@ -85,8 +93,7 @@ static ddl_status read_point(struct ddl_run_log *log, const char *line, size_t s
         if (!json_is_number(value) && !(keys[i].optional && (!value || json_is_null(value))))
             status = ddl_error_set(err, DDL_E_FORMAT, "%s:%zu: no number '%s'", path, number, keys[i].name);
     }
-    /* No target was counted: step 1, whose loss is also that of step 0, or one that was skipped. */
-    if (out->loss == 0 && (out->step == 0 || json_is_true(json_object_get(object, "skipped"))))
+    if (!run_log_has_loss(object))
         out->loss = NAN;
     if (isnan(out->train_seconds)) /* earlier versions wrote the steps' time only, as seconds */
         out->train_seconds = out->seconds;

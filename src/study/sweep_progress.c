@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "ddl/model.h"
+#include "study/run_log.h"
 #include "train/config/train_config.h"
 
 #include <math.h>
@@ -46,8 +47,7 @@ static bool take_line(struct ddl_sweep_run *run, const char *text)
             run->seconds = number(line, "seconds");
             run->tokens_per_s = number(line, "tokens_per_s");
         }
-        /* A skipped step of which no target was counted has the loss 0. */
-        if (isnan(run->loss) && !(loss == 0 && json_is_true(json_object_get(line, "skipped"))))
+        if (isnan(run->loss) && run_log_has_loss(line))
             run->loss = loss;
         if (isnan(run->val_loss))
             run->val_loss = number(line, "val_loss");

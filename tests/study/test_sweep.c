@@ -486,6 +486,30 @@ static void extensions_end(void **state)
     ddl_sweep_close(&sweep);
 }
 
+/* The loss of a run whose last step counted no target is that of an earlier one; its step is the last. */
+static void a_skipped_step_has_no_loss(void **state)
+{
+    (void)state;
+    struct ddl_sweep sweep;
+    struct ddl_error err;
+    remove_scratch("out");
+    open_ok(&sweep, "seeds: [0]\n");
+    write_result(&sweep.runs[0], 3);
+    char path[2048], metrics[] = "{\"step\":0,\"loss\":0,\"val_loss\":5,\"seconds\":1}\n"
+                                 "{\"step\":10,\"loss\":4,\"seconds\":2}\n"
+                                 "{\"step\":20,\"loss\":0,\"skipped\":true,\"seconds\":3}\n";
+    snprintf(path, sizeof path, "%s/metrics.jsonl", sweep.runs[0].folder);
+    write_file(path, metrics, strlen(metrics));
+    assert_ok(ddl_sweep_read(&sweep, false, &err), err);
+    assert_int_equal(sweep.runs[0].step, 20);
+    assert_true(sweep.runs[0].loss == 4 && sweep.runs[0].seconds == 3 && sweep.runs[0].val_loss == 5);
+    strchr(metrics, '\n')[1] = '\0'; /* step 0 only */
+    write_file(path, metrics, strlen(metrics));
+    assert_ok(ddl_sweep_read(&sweep, false, &err), err);
+    assert_true(sweep.runs[0].step == 0 && isnan(sweep.runs[0].loss));
+    ddl_sweep_close(&sweep);
+}
+
 /* A value that the key does not allow is not tried. */
 static void extensions_are_in_the_range(void **state)
 {
@@ -524,6 +548,7 @@ int main(void)
         cmocka_unit_test(forecast),
         cmocka_unit_test(a_winning_edge_is_extended),
         cmocka_unit_test(extensions_end),
+        cmocka_unit_test(a_skipped_step_has_no_loss),
         cmocka_unit_test(extensions_are_in_the_range),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
