@@ -41,7 +41,7 @@ static bool is_validated(const struct ddl_run_log *log)
     return !isnan(ddl_run_log_final_val(log));
 }
 
-/* The first run that has a recipe, and was validated if that is asked for; c->n if there is none. */
+/* The first run that has a recipe, and was validated if that is required; c->n if there is none. */
 static size_t first_run(const struct comparing *c, bool validated)
 {
     size_t first = 0;
