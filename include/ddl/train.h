@@ -118,7 +118,7 @@ struct ddl_train_config {
     uint64_t computed;       /* a bit for each key that may be "auto": its value was computed; in the order of
                                 ddl_train_options */
     bool resume;             /* continue from the newest checkpoint in `out` that is not corrupted */
-    bool overwrite;          /* an earlier run in `out` is removed        */
+    bool overwrite;          /* an earlier run or model in `out` is removed */
     uint64_t skip;           /* steps whose data a resumed run skips because they make the run fail */
     ddl_comm *comm;          /* the ranks of the run, borrowed; NULL: one */
     size_t ranks;            /* the number of ranks that a dry run or plan is for; 0: of comm */

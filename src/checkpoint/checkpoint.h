@@ -75,7 +75,11 @@ ddl_status ddl_checkpoint_remove_all(const char *out, struct ddl_error *err);
 /* Gives a checkpoint its name again that a process which has ended was replacing where the file system cannot
  * exchange names. Before `out` is searched for checkpoints. */
 ddl_status ddl_checkpoint_restore(const char *out, struct ddl_error *err);
-/* Restores, and removes the latter: half-written folders, and temporary files of the run's own files. */
-ddl_status ddl_checkpoint_remove_partial(const char *out, struct ddl_error *err);
+/* Restores, and removes the latter: half-written folders, and temporary files of the run's own files. What
+ * cannot be removed is no error: *kept says why, and is empty otherwise. */
+ddl_status ddl_checkpoint_remove_partial(const char *out, struct ddl_error *kept, struct ddl_error *err);
+/* Whether the file or folder `path` is lost when a new run begins in `out`: it is `out` itself, or it is or
+ * lies in one of the checkpoints and dumps that ddl_checkpoint_remove_all removes. */
+bool ddl_checkpoint_is_replaced(const char *out, const char *path);
 
 #endif

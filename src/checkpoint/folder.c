@@ -3,6 +3,7 @@
 
 #include "base/file.h"
 #include "base/held.h"
+#include "base/path.h"
 #include "checkpoint/files.h"
 
 #include <fcntl.h>
@@ -78,9 +79,17 @@ static ddl_status remove_folder(const char *path, struct ddl_error *err)
     return status == DDL_E_MEMORY && ddl_held_rmdir(path) == 0 ? DDL_OK : status;
 }
 
+/* Removes a file, or a folder and its files. */
+static ddl_status remove_entry(const char *path, struct ddl_error *err)
+{
+    if (ddl_file_is_dir(path))
+        return remove_folder(path, err);
+    return ddl_held_unlink(path) == 0 ? DDL_OK : ddl_file_error(err, path, "remove");
+}
+
 void ddl_checkpoint_discard(const char *path)
 {
-    (void)remove_folder(path, NULL);
+    (void)remove_entry(path, NULL);
 }
 
 /* Renames a checkpoint, which is then none: OUT/.<its name><suffix>. */
@@ -101,21 +110,20 @@ static ddl_status remove_finished(const char *path, struct ddl_error *err)
     return status ? status : remove_folder(hidden, err);
 }
 
-/* Removes the chosen entries of `out`: folders of files, and files. */
-static ddl_status remove_chosen(const char *out, ddl_file_name_fn *chosen, struct ddl_error *err)
+/* Removes the chosen entries of `out`: folders of files, and files. *kept: why the first one that stays
+ * cannot be removed. */
+static ddl_status remove_chosen(const char *out, ddl_file_name_fn *chosen, struct ddl_error *kept,
+                                struct ddl_error *err)
 {
     struct ddl_file_names list;
+    struct ddl_error why;
     ddl_status status = ddl_file_list(&list, out, chosen, NULL, err);
     if (list.missing)
         return DDL_OK;
-    for (size_t i = 0; !status && i < list.n; i++) {
+    for (size_t i = 0; i < list.n; i++) {
         char path[PATH_SIZE];
-        if (!ddl_path_join(path, sizeof path, out, list.names[i]))
-            continue;
-        if (ddl_file_is_dir(path))
-            status = remove_folder(path, err);
-        else if (ddl_held_unlink(path) != 0)
-            status = ddl_file_error(err, path, "remove");
+        if (ddl_path_join(path, sizeof path, out, list.names[i]) && remove_entry(path, &why) && !kept->status)
+            *kept = why;
     }
     ddl_file_names_free(&list);
     return status;
@@ -146,18 +154,35 @@ ddl_status ddl_checkpoint_restore(const char *out, struct ddl_error *err)
     return status;
 }
 
-ddl_status ddl_checkpoint_remove_partial(const char *out, struct ddl_error *err)
+ddl_status ddl_checkpoint_remove_partial(const char *out, struct ddl_error *kept, struct ddl_error *err)
 {
+    *kept = (struct ddl_error){ 0 };
     ddl_status status = ddl_checkpoint_restore(out, err);
     if (!status)
-        status = remove_chosen(out, is_partial, err);
-    return status ? status : remove_chosen(out, is_temporary, err);
+        status = remove_chosen(out, is_partial, kept, err);
+    return status ? status : remove_chosen(out, is_temporary, kept, err);
 }
 
 ddl_status ddl_checkpoint_remove_all(const char *out, struct ddl_error *err)
 {
-    ddl_status status = remove_chosen(out, is_of_a_run, err);
-    return status ? status : remove_chosen(out, is_temporary, err);
+    struct ddl_error kept = { 0 };
+    ddl_status status = remove_chosen(out, is_of_a_run, &kept, err);
+    if (!status)
+        status = remove_chosen(out, is_temporary, &kept, err);
+    return status || !kept.status ? status : ddl_error_set(err, kept.status, "%s", kept.text);
+}
+
+bool ddl_checkpoint_is_replaced(const char *out, const char *path)
+{
+    char outer[PATH_SIZE], inner[PATH_SIZE];
+    if (!ddl_path_canonical(out, outer, sizeof outer) || !ddl_path_canonical(path, inner, sizeof inner))
+        return false;
+    size_t n = strlen(outer);
+    if (strncmp(inner, outer, n) != 0 || (inner[n] != '/' && inner[n] != '\0'))
+        return false;
+    char *name = inner + n + (inner[n] == '/');
+    name[strcspn(name, "/")] = '\0';
+    return *name == '\0' || is_of_a_run(NULL, name);
 }
 
 ddl_status ddl_checkpoint_publish(const char *out, const char *partial, const char *path,
@@ -166,7 +191,9 @@ ddl_status ddl_checkpoint_publish(const char *out, const char *partial, const ch
     if (ddl_file_exists(path) && ddl_held_exchange(partial, path) == 0) {
         /* A complete checkpoint was under its name at any moment. Some file systems cannot exchange names. */
         ddl_status status = ddl_file_sync_dir(out, err);
-        return status ? status : remove_folder(partial, err);
+        if (!status)
+            ddl_checkpoint_discard(partial);
+        return status;
     }
     char hidden[PATH_SIZE] = "";
     ddl_status status = ddl_file_exists(path) ? hide(path, replaced_suffix, hidden, err) : DDL_OK;
@@ -179,7 +206,9 @@ ddl_status ddl_checkpoint_publish(const char *out, const char *partial, const ch
         return status;
     }
     status = ddl_file_sync_dir(out, err);
-    return status || !*hidden ? status : remove_folder(hidden, err);
+    if (!status && *hidden)
+        ddl_checkpoint_discard(hidden);
+    return status;
 }
 
 /* ---- list ---- */

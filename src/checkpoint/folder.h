@@ -18,7 +18,8 @@ bool ddl_checkpoint_path(const char *out, uint64_t step, bool partial, char *pat
  * equals; n if there is none. */
 size_t ddl_checkpoint_lowest(const struct ddl_checkpoint *list, size_t n, const bool *marked);
 /* Renames the finished folder `partial` to `path`, replacing one of that name, which ddl_checkpoint_restore
- * finds if the process ends meanwhile. Both are in `out`. */
+ * finds if the process ends meanwhile. Both are in `out`. Of the one replaced, what cannot be removed is left
+ * to ddl_checkpoint_remove_partial. */
 ddl_status ddl_checkpoint_publish(const char *out, const char *partial, const char *path,
                                   struct ddl_error *err);
 /* Removes one that was not published, if it is there; needs no memory. */

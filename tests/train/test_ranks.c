@@ -481,6 +481,7 @@ static void the_folder_is_moved(void **state)
     assert_int_equal(run_ranks(ranks, 2), DDL_E_IO);
     assert_says(&ranks[0].err, "the folder was moved to ");
     assert_says(&ranks[0].err, "the run is finished");
+    assert_null(strstr(ranks[0].err.text, "--resume"));
     assert_same_metrics(whole.out, scratch_path("moved"));
     assert_same_checkpoint(whole.out, scratch_path("moved"), "checkpoint-20");
     assert_int_equal(remove(t.out), 0);

@@ -418,6 +418,87 @@ static void removes_what_is_left_over(void **state)
         assert_int_equal(ddl_file_exists(file_in(t.out, cases[i].name)), !cases[i].ours);
 }
 
+/* A run does not remove a model unasked, and never the one that it begins with. */
+static void does_not_run_over_a_model(void **state)
+{
+    (void)state;
+    struct ddl_error err;
+    const char *start = tiny_folder("start", "ddl-cc");
+    struct ddl_train_config t = a_run("ddl-cc", "ref", "text");
+    t.config.vocab_size = TINY_VOCAB;
+    snprintf(t.out, sizeof t.out, "%s", start);
+    assert_int_equal(ddl_train_run(&t, NULL, NULL, &err), DDL_E_USAGE);
+    assert_says(&err, "start: there is a model already, with model.safetensors: --overwrite removes it");
+    t.model[0] = '\0';
+    snprintf(t.init_from, sizeof t.init_from, "%s", start);
+    for (int overwrite = 0; overwrite < 2; overwrite++) {
+        t.overwrite = overwrite;
+        assert_int_equal(ddl_train_run(&t, NULL, NULL, &err), DDL_E_USAGE);
+        assert_says(&err, "out: expected another folder than that of init_from");
+    }
+    assert_true(ddl_file_exists(file_in(start, "model.safetensors")));
+    assert_true(ddl_file_exists(file_in(start, "config.json")));
+}
+
+/* A tokenizer that was made in the run's folder is the run's: it stays until the model has its copy. */
+static void keeps_its_own_tokenizer(void **state)
+{
+    (void)state;
+    static const char *const paths[] = { "own", "own/tokenizer.json" };
+    struct ddl_error err;
+    for (int overwrite = 0; overwrite < 2; overwrite++) {
+        struct ddl_train_config t = a_run("ddl-cc", "ref", "own");
+        ddl_tokenizer *tokenizer = tiny_tokenizer();
+        t.config.vocab_size = TINY_VOCAB;
+        t.overwrite = overwrite;
+        snprintf(t.tokenizer, sizeof t.tokenizer, "%s", scratch_path(paths[overwrite]));
+        assert_ok(ddl_file_make_dir(t.out, &err), err);
+        assert_ok(ddl_tokenizer_save(tokenizer, t.out, &err), err);
+        ddl_tokenizer_free(tokenizer);
+        assert_int_equal(run_until(&t, 1, NULL, &err), DDL_E_INTERRUPTED);
+        assert_true(ddl_file_exists(file_in(t.out, "tokenizer.json")));
+        /* One that goes with the checkpoints is refused, another one needs --overwrite. */
+        t.overwrite = true;
+        snprintf(t.tokenizer, sizeof t.tokenizer, "%s", file_in(t.out, "checkpoint-1"));
+        assert_int_equal(ddl_train_run(&t, NULL, NULL, &err), DDL_E_USAGE);
+        assert_says(&err, "out: expected another folder than that of tokenizer");
+        assert_true(ddl_file_exists(file_in(t.out, "checkpoint-1/tokenizer.json")));
+    }
+    struct ddl_train_config t = a_run("ddl-cc", "ref", "other");
+    assert_ok(ddl_file_make_dir(t.out, &err), err);
+    write_file(file_in(t.out, "tokenizer.json"), "{}", 2);
+    assert_int_equal(ddl_train_run(&t, NULL, NULL, &err), DDL_E_USAGE);
+    assert_says(&err, "other: there is a model already, with tokenizer.json");
+}
+
+static void collect(void *user, const char *message)
+{
+    char *said = user;
+    (void)strncat(said, message, 4095 - strlen(said));
+}
+
+/* What a user has put into a checkpoint keeps its folder: the run goes on, and can be resumed. */
+static void goes_on_beside_what_cannot_be_removed(void **state)
+{
+    (void)state;
+    struct ddl_error err;
+    struct ddl_train_config t = a_run("ddl-cc", "ref", "stuck");
+    char said[4096] = "";
+    const struct ddl_train_callbacks callbacks = { .user = said, .note = collect };
+    t.checkpoint_every = 2;
+    t.keep_last = 1;
+    assert_int_equal(run_until(&t, 4, NULL, &err), DDL_E_INTERRUPTED);
+    assert_ok(ddl_file_make_dir(file_in(t.out, "checkpoint-4/mine"), &err), err);
+    assert_ok(ddl_file_make_dir(file_in(t.out, ".checkpoint-2.old"), &err), err);
+    assert_ok(ddl_file_make_dir(file_in(t.out, ".checkpoint-2.old/mine"), &err), err);
+    t.resume = true;
+    assert_ok(ddl_train_run(&t, &callbacks, NULL, &err), err);
+    assert_non_null(strstr(said, "could not remove what an earlier process has left: "));
+    assert_non_null(strstr(said, "could not remove an older checkpoint: "));
+    assert_true(ddl_file_exists(file_in(t.out, ".checkpoint-4.old/mine")));
+    assert_true(ddl_file_exists(file_in(t.out, "model.safetensors")));
+}
+
 static void does_not_run_over_a_run(void **state)
 {
     (void)state;
@@ -826,6 +907,9 @@ int main(void)
         cmocka_unit_test(keeps_automatic_values_when_resumed),
         cmocka_unit_test(chooses_a_folder),
         cmocka_unit_test(keeps_the_newest),
+        cmocka_unit_test(does_not_run_over_a_model),
+        cmocka_unit_test(keeps_its_own_tokenizer),
+        cmocka_unit_test(goes_on_beside_what_cannot_be_removed),
         cmocka_unit_test(does_not_run_over_a_run),
         cmocka_unit_test(one_run_at_a_time),
         cmocka_unit_test(says_what_is_wrong_first),

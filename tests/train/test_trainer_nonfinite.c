@@ -119,6 +119,25 @@ static void names_the_micro_batch(void **state)
     }
 }
 
+/* Also before the first step: the position of checkpoint-0 is that of the data which is left. */
+static void skips_from_the_start(void **state)
+{
+    (void)state;
+    struct ddl_error err;
+    struct ddl_train_config t = a_run(brittle_folder(), "ref", "from-0");
+    t.lr = 0;
+    t.telemetry_every = 0;
+    put_token(t.train_data, 1, 6 * 3 * 16, RARE); /* the first three batches */
+    assert_int_equal(ddl_train_run(&t, NULL, NULL, &err), DDL_E_NUMERIC);
+    t.resume = true;
+    t.skip = 1;
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(ddl_train_run(&t, NULL, NULL, &err), DDL_E_NUMERIC);
+        assert_says(&err, "checkpoint-0, the state before it: --resume --skip 1 skips its data");
+    }
+    assert_ok(ddl_train_run(&t, NULL, NULL, &err), err);
+}
+
 /* ---- several ranks ---- */
 
 enum { RANKS = 3 };
@@ -416,14 +435,19 @@ static void no_space_for_a_dump(void **state)
     put_token(t.train_data, 1, 30, RARE);
     assert_int_equal(ddl_train_run(&t, NULL, NULL, &err), DDL_E_NUMERIC);
     remove_scratch("noroom/trouble-1");
-    write_file(scratch_path("noroom/trouble-1"), "x", 1); /* no folder */
+    write_file(scratch_path("noroom/trouble-1"), "x", 1); /* replaced, though it is no folder */
     t.resume = true;
+    assert_int_equal(ddl_train_run(&t, NULL, NULL, &err), DDL_E_NUMERIC);
+    assert_true(exists(t.out, "trouble-1/trouble.json"));
+    assert_false(exists(t.out, ".trouble-1"));
+    assert_ok(ddl_file_make_dir(scratch_path("noroom/.trouble-1"), &err), err);
+    assert_ok(ddl_file_make_dir(scratch_path("noroom/.trouble-1/mine"), &err), err);
     assert_int_equal(ddl_train_run(&t, NULL, NULL, &err), DDL_E_NUMERIC);
     assert_says(&err, "first in embed: X, sequence 0, token ");
     assert_says(&err, "; no dump: ");
     assert_says(&err, "checkpoint-0, the state before it");
     assert_true(exists(t.out, "checkpoint-0/state.json"));
-    assert_false(exists(t.out, ".trouble-1"));
+    assert_true(exists(t.out, ".trouble-1/mine"));
 }
 
 /* The spike's share of a state.json whose seal is right: refused by key. */
@@ -471,17 +495,12 @@ static void a_window_is_not_trusted(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names_the_micro_batch),
-        cmocka_unit_test(names_the_rank),
-        cmocka_unit_test(names_the_rank_of_a_validation),
-        cmocka_unit_test(the_replay_fails),
-        cmocka_unit_test(names_a_validation),
-        cmocka_unit_test(keeps_no_bad_state),
-        cmocka_unit_test(an_update_that_overflows),
-        cmocka_unit_test(a_rate_too_high),
-        cmocka_unit_test(spikes_resume_bit_for_bit),
-        cmocka_unit_test(no_space_for_a_dump),
-        cmocka_unit_test(a_window_is_not_trusted),
+        cmocka_unit_test(names_the_micro_batch), cmocka_unit_test(skips_from_the_start),
+        cmocka_unit_test(names_the_rank),        cmocka_unit_test(names_the_rank_of_a_validation),
+        cmocka_unit_test(the_replay_fails),      cmocka_unit_test(names_a_validation),
+        cmocka_unit_test(keeps_no_bad_state),    cmocka_unit_test(an_update_that_overflows),
+        cmocka_unit_test(a_rate_too_high),       cmocka_unit_test(spikes_resume_bit_for_bit),
+        cmocka_unit_test(no_space_for_a_dump),   cmocka_unit_test(a_window_is_not_trusted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

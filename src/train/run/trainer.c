@@ -57,11 +57,12 @@ static void note_skipped(const struct run *run, const struct ddl_step_result *re
     trainer_note(run, message.text);
 }
 
-/* A write failed: adds where --resume continues. */
+/* A write failed, which all ranks know: adds where --resume continues, unless the folder is no longer there.
+ */
 static ddl_status write_failed(const struct run *run, ddl_status status, struct ddl_error *err)
 {
-    struct ddl_error why = *err;
-    if (status != DDL_E_IO)
+    struct ddl_error why = *err, place;
+    if (status != DDL_E_IO || trainer_any(run, ddl_lock_check_in_place(&run->lock, &place) != DDL_OK))
         return status;
     return ddl_error_set(err, status, "%.500s; --resume %s%.300s", why.text,
                          run->checkpoint[0] ? "continues from " : "starts again: there is no checkpoint yet",
@@ -254,7 +255,28 @@ static ddl_status score_tasks(struct run *run, struct ddl_error *err)
     return DDL_OK;
 }
 
-/* Validates the initial parameters and scores the tasks. Until the first step there is nothing to save. */
+static ddl_status save(struct run *run, enum trainer_save kind, struct ddl_error *err)
+{
+    double start = ddl_clock_seconds();
+    ddl_status status = trainer_save(run, kind, err);
+    double end = ddl_clock_seconds();
+    ddl_timing_set_saved(&run->timing, start, end);
+    ddl_timing_add_part(&run->timing, DDL_PART_CHECKPOINT, end - start);
+    return status;
+}
+
+static ddl_status stop(struct run *run, struct ddl_error *err)
+{
+    ddl_status status = save(run, SAVE_AND_PRUNE, err);
+    if (status)
+        return write_failed(run, status, err);
+    return ddl_error_set(
+        err, DDL_E_INTERRUPTED, "stopped after step %llu of %llu; saved as %s, --resume continues",
+        (unsigned long long)run->state.step, (unsigned long long)run->config.steps, run->checkpoint);
+}
+
+/* Validates the initial parameters and scores the tasks. Until the first step there is nothing to save,
+ * except that a run which is resumed from checkpoint-0 may begin at another place of the data. */
 static ddl_status validate_start(struct run *run, struct ddl_error *err)
 {
     struct ddl_validation_result val = { 0 };
@@ -265,6 +287,8 @@ static ddl_status validate_start(struct run *run, struct ddl_error *err)
         status = score_tasks(run, err);
     update_time(run);
     run->start = run->progress;
+    if (status == DDL_E_INTERRUPTED && run->checkpoint[0])
+        return stop(run, err);
     if (status == DDL_E_INTERRUPTED)
         return ddl_error_set(err, status, "stopped before the first step; --resume starts again");
     return status == DDL_E_NUMERIC ? trainer_nonfinite_validation(run, &val, err) : status;
@@ -305,26 +329,6 @@ static ddl_status report(struct run *run, struct ddl_error *err)
         return status;
     *err = nonfinite;
     return trainer_nonfinite_validation(run, &val, err);
-}
-
-static ddl_status save(struct run *run, enum trainer_save kind, struct ddl_error *err)
-{
-    double start = ddl_clock_seconds();
-    ddl_status status = trainer_save(run, kind, err);
-    double end = ddl_clock_seconds();
-    ddl_timing_set_saved(&run->timing, start, end);
-    ddl_timing_add_part(&run->timing, DDL_PART_CHECKPOINT, end - start);
-    return status;
-}
-
-static ddl_status stop(struct run *run, struct ddl_error *err)
-{
-    ddl_status status = save(run, SAVE_AND_PRUNE, err);
-    if (status)
-        return write_failed(run, status, err);
-    return ddl_error_set(
-        err, DDL_E_INTERRUPTED, "stopped after step %llu of %llu; saved as %s, --resume continues",
-        (unsigned long long)run->state.step, (unsigned long long)run->config.steps, run->checkpoint);
 }
 
 /* Without effect on the run: a sample that fails is reported. */

@@ -60,7 +60,7 @@ struct run {
     double logged_seconds;          /* training time then */
     bool moved;                     /* the folder is no longer at its path: reported */
     bool finished;                  /* the run in the folder has its final model: nothing is trained */
-    uint64_t saved_step;            /* of the newest checkpoint, 0: none */
+    uint64_t saved_step;            /* of the newest checkpoint; UINT64_MAX: to be written once more */
     char checkpoint[RUN_PATH_SIZE]; /* its folder, "" if there is none   */
     bool is_irreproducible;         /* the replay of a non-finite step is finite, or failed: no divergence */
 };

@@ -3,6 +3,7 @@
 
 #include "base/file.h"
 #include "base/held.h"
+#include "base/path.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/files.h"
 #include "ddl/run.h"
@@ -230,6 +231,56 @@ static ddl_status begin_again(struct run *run, struct ddl_error *err)
     return DDL_OK;
 }
 
+/* Whether the run's tokenizer is read from this file of `out`, or from `out` as a folder. */
+static bool is_own_tokenizer(const struct ddl_train_config *t, const char *path)
+{
+    char out[RUN_PATH_SIZE], file[RUN_PATH_SIZE], own[RUN_PATH_SIZE];
+    return *t->tokenizer && ddl_path_canonical(t->out, out, sizeof out) &&
+           ddl_path_canonical(path, file, sizeof file) && ddl_path_canonical(t->tokenizer, own, sizeof own) &&
+           (strcmp(own, file) == 0 || strcmp(own, out) == 0);
+}
+
+/* The i-th file, if it is part of an earlier model in `out`; the run's own tokenizer is not. */
+static bool is_earlier(const struct ddl_train_config *t, enum ddl_run_file i, char path[RUN_PATH_SIZE])
+{
+    return ddl_run_file_is(i, DDL_IS_RESULT) &&
+           ddl_path_join(path, RUN_PATH_SIZE, t->out, ddl_run_file_name(i)) && ddl_file_exists(path) &&
+           !(i == DDL_FILE_TOKENIZER && is_own_tokenizer(t, path));
+}
+
+/* A new run removes what an earlier one has left in `out`, if that is wanted; never what it begins with. */
+static ddl_status check_new(const struct ddl_train_config *t, bool has_run, struct ddl_error *err)
+{
+    char path[RUN_PATH_SIZE];
+    const struct {
+        const char *name, *path;
+        bool kept;
+    } inputs[] = { { "init_from", t->init_from, false },
+                   { "tokenizer", t->tokenizer,
+                     ddl_path_join(path, sizeof path, t->out, ddl_run_file_name(DDL_FILE_TOKENIZER)) &&
+                         is_own_tokenizer(t, path) } };
+    for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++) {
+        if (*inputs[i].path && !inputs[i].kept && ddl_checkpoint_is_replaced(t->out, inputs[i].path))
+            return ddl_error_set(err, DDL_E_USAGE,
+                                 "out: expected another folder than that of %s, found %.600s", inputs[i].name,
+                                 t->out);
+    }
+    if (t->overwrite)
+        return DDL_OK;
+    if (has_run)
+        return ddl_error_set(err, DDL_E_USAGE,
+                             "%.600s: there is a run already: --resume continues it, --overwrite removes it",
+                             t->out);
+    for (enum ddl_run_file i = 0; i < DDL_RUN_FILES; i++) {
+        if (is_earlier(t, i, path))
+            return ddl_error_set(err, DDL_E_USAGE,
+                                 "%.600s: there is a model already, with %s: --overwrite "
+                                 "removes it",
+                                 t->out, ddl_run_file_name(i));
+    }
+    return DDL_OK;
+}
+
 /* Where the run begins, by what `out` already contains. */
 static ddl_status look_for_earlier(struct run *run, struct ddl_error *err)
 {
@@ -251,11 +302,7 @@ static ddl_status look_for_earlier(struct run *run, struct ddl_error *err)
         return ddl_error_set(err, DDL_E_USAGE, "skip: only a resumed run skips data");
     if (!t->resume) {
         run->checkpoint[0] = '\0';
-        if ((n > 0 || ddl_file_exists(metrics)) && !t->overwrite)
-            return ddl_error_set(err, DDL_E_USAGE,
-                                 "%s: there is a run already: --resume continues it, --overwrite removes it",
-                                 t->out);
-        return DDL_OK;
+        return check_new(t, n > 0 || ddl_file_exists(metrics), err);
     }
     if (n == 0)
         return begin_again(run, err);
@@ -276,8 +323,7 @@ static ddl_status look_for_earlier(struct run *run, struct ddl_error *err)
                              "skip: %llu steps exceed the limit of the position in the data",
                              (unsigned long long)t->skip);
     run->state.position += skipped;
-    /* 0: to be written once more, with what has changed */
-    run->saved_step = run->state.pending.validation || skipped ? 0 : run->state.step;
+    run->saved_step = run->state.pending.validation || skipped ? UINT64_MAX : run->state.step;
     return status;
 }
 
@@ -316,24 +362,33 @@ static ddl_status remove_earlier(const struct run *run, struct ddl_error *err)
 {
     for (enum ddl_run_file i = 0; i < DDL_RUN_FILES; i++) {
         char path[RUN_PATH_SIZE];
-        if (ddl_run_file_is(i, DDL_IS_RESULT) &&
-            ddl_path_join(path, sizeof path, run->config.out, ddl_run_file_name(i)) &&
-            ddl_held_unlink(path) != 0 && errno != ENOENT)
+        if (is_earlier(&run->config, i, path) && ddl_held_unlink(path) != 0)
             return ddl_file_error(err, path, "remove");
     }
     return ddl_checkpoint_remove_all(run->config.out, err);
+}
+
+static void note_kept(const struct run *run, const struct ddl_error *why)
+{
+    struct ddl_error message;
+    ddl_error_set(&message, DDL_OK, "could not remove what an earlier process has left: %.600s", why->text);
+    if (why->status)
+        trainer_note(run, message.text);
 }
 
 /* Removes what a killed run has left. */
 static ddl_status remove_leftovers(const struct run *run, struct ddl_error *err)
 {
     bool best;
-    struct ddl_error kept = { 0 };
+    struct ddl_error kept;
     const struct ddl_checkpoint_keep keep = { run->config.keep_last, run->config.keep_best, !run->finished };
-    ddl_status status = ddl_checkpoint_remove_partial(run->config.out, err);
-    if (!status)
+    ddl_status status = ddl_checkpoint_remove_partial(run->config.out, &kept, err);
+    note_kept(run, &kept);
+    if (!status) {
         status = ddl_checkpoint_prune(run->config.out, run->state.step, &keep, &best, &kept, err);
-    return status || !kept.status ? status : ddl_error_set(err, kept.status, "%s", kept.text);
+        note_kept(run, &kept);
+    }
+    return status;
 }
 
 /* Locks the folder. All its files are used relative to its descriptor from here on. */
