@@ -478,7 +478,7 @@ static void collect(void *user, const char *message)
 }
 
 /* What a user has put into a checkpoint keeps its folder: the run goes on, and can be resumed. */
-static void goes_on_beside_what_cannot_be_removed(void **state)
+static void goes_on_with_what_cannot_be_removed(void **state)
 {
     (void)state;
     struct ddl_error err;
@@ -909,7 +909,7 @@ int main(void)
         cmocka_unit_test(keeps_the_newest),
         cmocka_unit_test(does_not_run_over_a_model),
         cmocka_unit_test(keeps_its_own_tokenizer),
-        cmocka_unit_test(goes_on_beside_what_cannot_be_removed),
+        cmocka_unit_test(goes_on_with_what_cannot_be_removed),
         cmocka_unit_test(does_not_run_over_a_run),
         cmocka_unit_test(one_run_at_a_time),
         cmocka_unit_test(says_what_is_wrong_first),
