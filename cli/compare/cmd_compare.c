@@ -385,11 +385,23 @@ static ddl_status check_with_protocol(const struct compare_options *o, struct dd
                : DDL_OK;
 }
 
+/* That each option has an effect. */
+static ddl_status check_effects(const struct compare_options *o, const bool *given, struct ddl_error *err)
+{
+    static const char *const of_tests[] = { "correction", "margin", "detect", "power", "level", NULL };
+    static const char *const of_figures[] = { "figure", NULL };
+    const bool tests = *o->contrasts || ddl_sweep_protocol_is_set(&o->protocol);
+    ddl_status status = tests ? DDL_OK : check_needs(options, given, of_tests, "--contrast", err);
+    return status || *o->svg ? status : check_needs(options, given, of_figures, "--svg", err);
+}
+
 static int cmd_compare(int argc, char **argv)
 {
     struct compare_options o = initial;
+    bool given[sizeof options / sizeof *options];
     struct ddl_error err;
     int n = 0;
+    ddl_option_find_given(options, NULL, argc, argv, given); /* the parser reorders the arguments */
     if (ddl_option_parse(options, &o, NULL, NULL, argc, argv, &n, &err))
         return report_error(&err);
     if (check_arguments("compare", n, argv, 1, INT_MAX, "a run folder (RUN)", &err))
@@ -407,9 +419,8 @@ static int cmd_compare(int argc, char **argv)
         status = add_runs(&folders, argv[i], &err);
     if (!status && n == 1)
         status = ddl_sweep_protocol_read(&o.protocol, argv[1], &err);
-    if (!status && !*o.contrasts && !ddl_sweep_protocol_is_set(&o.protocol) &&
-        (o.tests.margin > 0 || o.tests.detect > 0))
-        status = ddl_error_set(&err, DDL_E_USAGE, "compare: --margin and --detect need --contrast");
+    if (!status)
+        status = check_effects(&o, given, &err);
     if (!status && !*o.contrasts && ddl_sweep_protocol_is_set(&o.protocol))
         status = check_with_protocol(&o, &err);
     int exit_status = status ? report_error(&err) : compare_folders(folders.paths, folders.n, &o);

@@ -281,6 +281,18 @@ static bool has_seeds(const struct compared *c)
     return false;
 }
 
+/* Whether a group has scores of a task, which all of its runs have then. */
+static bool has_group_scores(const struct compared *c, const char *const *tasks, size_t n)
+{
+    for (size_t t = 0; t < n; t++) {
+        for (size_t g = 0; g < c->result.n_groups; g++) {
+            if (group_score(c, g, tasks[t]))
+                return true;
+        }
+    }
+    return false;
+}
+
 /* The tables of task scores, if there are any. */
 static int print_tasks(const struct compared *c, bool markdown)
 {
@@ -290,7 +302,7 @@ static int print_tasks(const struct compared *c, bool markdown)
         return EXIT_FAILED;
     if (n)
         print_scores(c, tasks, n, markdown);
-    if (n && has_seeds(c))
+    if (has_seeds(c) && has_group_scores(c, tasks, n))
         print_group_scores(c, tasks, n, markdown);
     free(tasks);
     return EXIT_OK;

@@ -299,13 +299,25 @@ static const void *train_defaults(void)
     return &defaults;
 }
 
+/* --characters determines the vocabulary. */
+static ddl_status check_effects(const struct ddl_tokenizer_train_config *config, const bool *given,
+                                struct ddl_error *err)
+{
+    static const char *const of_merges[] = { "vocab_size", "min_frequency", NULL };
+    return config->characters
+               ? check_needs(ddl_tokenizer_train_options(), given, of_merges, "--no-characters", err)
+               : DDL_OK;
+}
+
 static int train(int argc, char **argv)
 {
     struct flags flags = { .out = "" };
     struct ddl_tokenizer_train_config config = ddl_tokenizer_train_defaults();
     struct ddl_error err;
     ddl_tokenizer *tokenizer = NULL;
+    bool given[32]; /* more than there are rows */
     int n = 0;
+    ddl_option_find_given(ddl_tokenizer_train_options(), train_flags, argc, argv, given);
     ddl_status status =
         ddl_option_parse(ddl_tokenizer_train_options(), &config, train_flags, &flags, argc, argv, &n, &err);
     if (!status && !*flags.out)
@@ -313,6 +325,8 @@ static int train(int argc, char **argv)
     if (!status)
         status = check_arguments("tokenizer train", n, argv, 1, INT_MAX,
                                  "files, folders, or - for standard input", &err);
+    if (!status)
+        status = check_effects(&config, given, &err);
     if (!status)
         status = check_new(&flags, &err);
     if (!status)

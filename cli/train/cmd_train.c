@@ -133,7 +133,7 @@ static void print_result_json(const char *out, const struct ddl_train_progress *
     ddl_json_open(&json, NULL, '{');
     ddl_json_string(&json, "out", out);
     ddl_json_count(&json, "step", p->step);
-    ddl_json_number(&json, "loss", p->loss, 9);
+    ddl_json_number(&json, "loss", train_has_loss(p) ? p->loss : (double)NAN, 9);
     if (p->has_val)
         ddl_json_number(&json, "val_loss", p->val_loss, 9);
     ddl_json_count(&json, "tokens", p->tokens);
@@ -147,7 +147,9 @@ static void print_result_json(const char *out, const struct ddl_train_progress *
 
 static void print_result(const char *out, const struct ddl_train_progress *p)
 {
-    printf("%s: %llu steps, loss %.4f", printable(out), (unsigned long long)p->step, p->loss);
+    printf("%s: %llu steps", printable(out), (unsigned long long)p->step);
+    if (train_has_loss(p))
+        printf(", loss %.4f", p->loss);
     if (p->has_val)
         printf(", validation loss %.4f", p->val_loss);
     printf(", %llu tokens in %.1f s (training %.1f s)\n", (unsigned long long)p->tokens, p->seconds,

@@ -111,11 +111,16 @@ static bool show_time(struct train_display *d, const struct ddl_train_progress *
     return true;
 }
 
+bool train_has_loss(const struct ddl_train_progress *p)
+{
+    return p->loss != 0 || (p->step > 0 && !p->skipped);
+}
+
 /* The step and its loss. */
 static void add_step(struct line_fields *fields, const struct ddl_train_progress *p)
 {
     add_field(fields, 0, "step %llu/%llu", (unsigned long long)p->step, (unsigned long long)p->steps);
-    if (p->step > 0 || p->loss > 0) /* unknown during the validation before the first step */
+    if (train_has_loss(p))
         add_field(fields, 1, "loss %.4f", p->loss);
 }
 

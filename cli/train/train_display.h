@@ -22,6 +22,8 @@ struct train_display train_display_on_stderr(bool quiet, FILE *samples);
 /* Callbacks of ddl_train_run that show it; `display` is borrowed. Only errors are left with `quiet`. */
 struct ddl_train_callbacks train_display_callbacks(struct train_display *display);
 
+/* False before the first step, and after one whose batch counted no target. */
+bool train_has_loss(const struct ddl_train_progress *p);
 /* The header: model, backend, data, memory, folder. */
 void print_header(FILE *out, bool color, const struct ddl_train_summary *summary);
 /* The estimated time of a dry run that returned `status`. */

@@ -51,7 +51,7 @@ static int next_split(struct merge *m)
     return u < m->b->config->val_fraction ? DDL_SPLIT_VAL : DDL_SPLIT_TRAIN;
 }
 
-/* The response is counted, and <|endoftext|>, which ends the response before it. */
+/* The response is counted, and <|endoftext|>, which ends the response before it if there is one. */
 static ddl_status append_mask(struct merge *m, int split, const struct ddl_part_document *document,
                               struct ddl_error *err)
 {
@@ -59,7 +59,8 @@ static ddl_status append_mask(struct merge *m, int split, const struct ddl_part_
         return ddl_error_set(
             err, DDL_E_FORMAT, "%s: corrupted: a prompt of %llu tokens in a document of %llu",
             m->part.docs.path, (unsigned long long)document->prompt, (unsigned long long)document->tokens);
-    ddl_status status = ddl_shard_set_append_mask(&m->set, split, 1, 1, err);
+    const bool is_first = m->b->result.documents[split] == 1;
+    ddl_status status = ddl_shard_set_append_mask(&m->set, split, !is_first, 1, err);
     if (!status)
         status = ddl_shard_set_append_mask(&m->set, split, 0, document->prompt, err);
     return status

@@ -32,6 +32,9 @@ ddl_status ddl_text_input_check(const struct ddl_text_input *input, struct ddl_e
         return ddl_error_set(err, DDL_E_USAGE,
                              "--response_key: expected another key than --prompt_key's '%s'",
                              input->prompt_key);
+    if (*input->prompt_key && strcmp(input->text_key, ddl_text_input_defaults().text_key) != 0)
+        return ddl_error_set(err, DDL_E_USAGE, "--text_key: expected without --prompt_key, found '%s'",
+                             input->text_key);
     return ddl_choice_check("--stdin_format", ddl_text_format_names, input->stdin_format, err);
 }
 

@@ -35,6 +35,8 @@ static void from_text_to_sample(void **state)
     assert_int_equal(ddl("tokenizer info '%s'", tok), 0);
     assert_printed("kind            characters\n");
     /* Its vocabulary has no byte alphabet. */
+    assert_int_equal(ddl("tokenizer train '%s' --characters --vocab-size 300 --out '%s'", text, tok), 2);
+    assert_printed("--vocab-size: expected with --no-characters");
     assert_int_equal(ddl("tokenizer train '%s' --characters --special-tokens '<|endoftext|>,\xC4\xA0x' "
                          "--out '%s'",
                          text, scratch_path("special")),

@@ -59,6 +59,16 @@ unfinished_start() {
     none_left
 }
 
+# Rank 1 never begins MPI.
+missing_start() {
+    status=0
+    # shellcheck disable=SC2086
+    DDL_COMM_TIMEOUT=2 timeout -k 5 120 $mpirun -n 1 "$ddl" bench comm : -n 1 sleep 3600 >"$scratch/log" 2>&1 || status=$?
+    [ $status -ne 0 ] && [ $status -ne 124 ] || fail "status $status: $(cat "$scratch/log")"
+    grep -q '^ddl: a rank on .*: another rank did not reach the start of the program within 2 s$' "$scratch/log" ||
+        fail "$(cat "$scratch/log")"
+}
+
 # Ranks that run different commands: one message, which has both.
 different_commands() {
     status=0
@@ -100,6 +110,7 @@ done
 check hanging_rank hanging_rank
 check other_sizes other_sizes
 check unfinished_start unfinished_start
+check missing_start missing_start
 check different_commands different_commands
 check_full aborting_rank aborting_rank
 check_full killed_rank failing kill

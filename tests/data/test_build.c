@@ -476,7 +476,8 @@ static void masks_of_responses(void **state)
                 snprintf(answer, sizeof answer, i % 2 ? "%s %d" : "%s", i % 7 == 3 ? "" : "it is\nso", i);
                 if ((ddl_rng_uniform(key, (uint64_t)i) < 0.3) != (split == 1) || !*answer)
                     continue;
-                add_text(&ids, expected, "<", 1); /* the place of <|endoftext|> */
+                add_text(&ids, expected, "<",
+                         ids.n > 0); /* <|endoftext|>: it ends an answer, if there is one */
                 ids.ids[ids.n - 1] = END_OF_TEXT;
                 add_text(&ids, expected, question, 0);
                 add_text(&ids, expected, answer, 1);
@@ -553,6 +554,10 @@ static void wrong_prompts(void **state)
     snprintf(half.input.prompt_key, sizeof half.input.prompt_key, "%s", half.input.response_key);
     assert_int_equal(ddl_data_build(&half, inputs, 1, NULL, NULL, NULL, &err), DDL_E_USAGE);
     assert_says(&err, "--response_key: expected another key than --prompt_key's 'a'");
+    half = config_of_prompts("new/out");
+    snprintf(half.input.text_key, sizeof half.input.text_key, "t");
+    assert_int_equal(ddl_data_build(&half, inputs, 1, NULL, NULL, NULL, &err), DDL_E_USAGE);
+    assert_says(&err, "--text_key: expected without --prompt_key, found 't'");
     half.input.prompt_key[0] = '\0';
     assert_int_equal(ddl_data_build(&half, inputs, 1, NULL, NULL, NULL, &err), DDL_E_USAGE);
     assert_says(&err, "--response_key: expected with --prompt_key");

@@ -321,7 +321,11 @@ static void program_tests_contrasts(void **state)
     program("--contrast 'm=* - x'", 2);
     printed("no such group");
     program("--margin 0.1", 2);
-    printed("--margin and --detect need --contrast");
+    printed("--margin: expected with --contrast");
+    program("--level 0.2", 2);
+    printed("--level: expected with --contrast");
+    program("--figure final", 2);
+    printed("--figure: expected with --svg");
 }
 
 int main(void)

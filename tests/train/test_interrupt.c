@@ -291,6 +291,14 @@ static void a_dry_run_checks_its_inputs(void **state)
     snprintf(other.val_data, sizeof other.val_data, "%s", scratch_path("nowhere"));
     assert_int_equal(ddl_train_dry_run(&other, NULL, &preview, &err), DDL_E_IO);
     assert_says(&err, "val_data: ");
+    other = a_run("ddl-cc", "wrong");
+    snprintf(other.init_from, sizeof other.init_from, "%s", tiny_folder("source", "ddl-cc"));
+    other.config.vocab_size = TINY_VOCAB;
+    assert_ok(ddl_train_dry_run(&other, NULL, &preview, &err), err);
+    other.config.n_layers--;
+    assert_int_equal(ddl_train_dry_run(&other, NULL, &preview, &err), DDL_E_FORMAT);
+    assert_says(&err, " are not parameters of this model");
+    assert_int_equal(ddl_train_check_inputs(&other, NULL, &err), DDL_E_FORMAT);
 }
 
 /* A model that is too large to be set up quickly is measured with fewer layers. */

@@ -8,6 +8,7 @@
 #include <mpi.h>
 
 #include <ctype.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -130,6 +131,75 @@ static const struct ddl_comm_transport_ops ops = {
     .close = mpi_close,
 };
 
+/* MPI_Init_thread waits for all processes of the job, without a limit. This thread ends the process after
+ * `limit` seconds, and the launcher then the others. */
+struct watch {
+    pthread_t thread;
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    struct timespec end; /* CLOCK_MONOTONIC */
+    double limit;
+    bool is_over;
+};
+
+static void *watch(void *user)
+{
+    struct watch *w = user;
+    int code = 0;
+    pthread_mutex_lock(&w->mutex);
+    while (!w->is_over && code == 0)
+        code = pthread_cond_timedwait(&w->changed, &w->mutex, &w->end);
+    if (!w->is_over) {
+        char host[DDL_COMM_HOST_SIZE] = "";
+        (void)gethostname(host, sizeof host - 1);
+        fprintf(stderr,
+                "ddl: a rank on %s: another rank did not reach the start of the program within %g s\n", host,
+                w->limit);
+        _exit(1);
+    }
+    pthread_mutex_unlock(&w->mutex);
+    return NULL;
+}
+
+/* False if there is no thread for it: the start is then not limited. */
+static bool watch_begin(struct watch *w, double limit)
+{
+    pthread_condattr_t attributes;
+    *w = (struct watch){ .mutex = PTHREAD_MUTEX_INITIALIZER, .limit = limit };
+    if (limit <= 0 || limit > 1e9 || clock_gettime(CLOCK_MONOTONIC, &w->end) != 0)
+        return false;
+    w->end.tv_sec += (time_t)limit + 1;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&w->changed, &attributes);
+    pthread_condattr_destroy(&attributes);
+    if (pthread_create(&w->thread, NULL, watch, w) == 0)
+        return true;
+    pthread_cond_destroy(&w->changed);
+    return false;
+}
+
+static void watch_end(struct watch *w)
+{
+    pthread_mutex_lock(&w->mutex);
+    w->is_over = true;
+    pthread_cond_signal(&w->changed);
+    pthread_mutex_unlock(&w->mutex);
+    pthread_join(w->thread, NULL);
+    pthread_cond_destroy(&w->changed);
+}
+
+/* MPI_Init_thread for one thread that communicates, within `limit` seconds. */
+static int init_within(double limit, int *provided)
+{
+    struct watch w;
+    const bool watched = watch_begin(&w, limit);
+    int code = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, provided);
+    if (watched)
+        watch_end(&w);
+    return code;
+}
+
 /* Gives the ranks a communicator of their own. Ends all if one of them does not take part. */
 static void duplicate_world(double limit)
 {
@@ -161,7 +231,7 @@ static bool mpi_open(struct ddl_comm_transport *out, double limit, char *error, 
         snprintf(error, size, "already initialized in this process");
         return false;
     }
-    if (MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS) {
+    if (init_within(limit, &provided) != MPI_SUCCESS) {
         snprintf(error, size, "MPI_Init_thread failed");
         return false;
     }

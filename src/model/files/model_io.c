@@ -70,6 +70,15 @@ ddl_status ddl_model_read_weights(ddl_model *model, const char *folder, ddl_warn
     return ddl_model_read_weights_with(model, folder, &options, err);
 }
 
+ddl_status ddl_model_check_weights(const struct ddl_config *config, const char *folder,
+                                   const struct ddl_load_options *options, struct ddl_error *err)
+{
+    struct ddl_weights w = { 0 };
+    ddl_status status = ddl_weights_open(&w, folder, config, options, err);
+    ddl_weights_close(&w);
+    return status;
+}
+
 ddl_status ddl_model_load_with(ddl_model **out, const char *folder, ddl_backend *backend,
                                const struct ddl_load_options *options, struct ddl_error *err)
 {

@@ -12,6 +12,9 @@ ddl_status ddl_model_read_weights(ddl_model *model, const char *folder, ddl_warn
 /* The same with options; NULL: strict, and no warnings. */
 ddl_status ddl_model_read_weights_with(ddl_model *model, const char *folder,
                                        const struct ddl_load_options *options, struct ddl_error *err);
+/* Whether a model of `config` can be filled so: names and shapes only; no checksum is compared. */
+ddl_status ddl_model_check_weights(const struct ddl_config *config, const char *folder,
+                                   const struct ddl_load_options *options, struct ddl_error *err);
 
 /* ddl_model_save, with an entry in the __metadata__ of model.safetensors beside the model's own; it may be
  * NULL. */

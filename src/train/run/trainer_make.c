@@ -125,6 +125,18 @@ static ddl_status read_initial(struct run *run, struct ddl_error *err)
     return DDL_OK;
 }
 
+ddl_status trainer_check_initial(const struct run *run, struct ddl_error *err)
+{
+    const struct ddl_train_config *t = &run->config;
+    const struct ddl_load_options options = { .ignore_extra = t->ignore_extra };
+    struct ddl_run_model from;
+    if (!*t->init_from || t->resume)
+        return DDL_OK;
+    ddl_status status = ddl_run_find(&from, t->init_from, t->init_which, t->verify, run->callbacks->note,
+                                     run->callbacks->user, err);
+    return status ? status : ddl_model_check_weights(&t->config, from.path, &options, err);
+}
+
 /* The optimizer of what this rank owns. */
 static ddl_status make_optim(struct run *run, struct ddl_error *err)
 {

@@ -159,6 +159,8 @@ ddl_status ddl_train_check_inputs(const struct ddl_train_config *config,
     if (!status)
         status = trainer_open_inputs(run, err);
     if (!status)
+        status = trainer_check_initial(run, err);
+    if (!status)
         status = trainer_check_memory(run, false, err);
     trainer_free(run);
     return status;
@@ -168,9 +170,12 @@ static ddl_status dry_run(struct run *run, struct ddl_train_preview *out, struct
 {
     ddl_status status = trainer_open_inputs(run, err);
     if (!status)
+        status = trainer_check_initial(run, err);
+    if (!status)
         status = trainer_check_memory(run, true, err);
     if (status)
         return status;
+    run->config.init_from[0] = '\0'; /* the values do not change the time */
     run->config = ddl_train_resolved(&run->config);
     if (run->config.device_memory)
         out->not_measured = "no device is opened with --device-memory";
@@ -199,8 +204,9 @@ ddl_status ddl_train_dry_run(const struct ddl_train_config *config,
     struct run *run = trainer_new(config, callbacks);
     if (!run)
         return ddl_error_set(err, DDL_E_MEMORY, "out of memory");
+    if (config->resume) /* init_from was read by the run, and may have been removed since */
+        run->config.init_from[0] = '\0';
     run->config.resume = false;
-    run->config.init_from[0] = '\0'; /* the values do not change the time */
     ddl_status status = ddl_train_plan_on(config, &run->backend, &run->plan, &why);
     if (status == DDL_E_UNSUPPORTED && !run->backend)
         suggest_memory(config, &why);
