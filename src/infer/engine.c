@@ -364,10 +364,15 @@ void ddl_generation_free(ddl_generation *generation)
 
 /* ---- scores ---- */
 
-/* Passes on the token `id`, scored by `loss` and `top`; top NULL: the first of the prompt. */
+/* Passes on the token `id`, scored by `loss` and `top`; top NULL: the first of the prompt. Where top has the
+ * token too, it gets the same number: loss and top are rounded differently. */
 static void report_token(const ddl_generation *r, int32_t id, size_t index, bool is_prompt, float loss,
-                         const struct ddl_scored_token *top)
+                         struct ddl_scored_token *top)
 {
+    for (size_t i = 0; top && i < r->n_top; i++) {
+        if (top[i].id == id)
+            top[i].logprob = -loss;
+    }
     const struct ddl_engine_token token = { .id = id,
                                             .index = index,
                                             .is_prompt = is_prompt,

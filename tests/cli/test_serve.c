@@ -147,6 +147,7 @@ static void prompts_are_scored(void **state)
         assert_non_null(score);
         assert_float_equal(json_number_value(json_array_get(values, t)), number_of(score, "logprob"), 2e-5);
         assert_in_range(json_object_size(top), 2, 3);
+        assert_true(number_of(top, string_of(score, "text")) == json_number_value(json_array_get(values, t)));
         json_decref(score);
     }
     assert_int_equal(json_array_size(values), t);
