@@ -313,13 +313,16 @@ struct swiglu_args {
     size_t N, m;
     const float *ug;      /* (N, 2m) */
     const uint16_t *ug16; /* in bfloat16 instead: then ug is NULL */
-    float *s;             /* (N, m) = */
-    uint16_t *s16;        /* then instead of s */
+    size_t ug_stride;
+    float *s;      /* (N, m) = */
+    uint16_t *s16; /* then instead of s */
+    size_t s_stride;
 };
 struct swiglu_grad_args {
     size_t N, m;
     const float *ug; /* (N, 2m) */
     const uint16_t *ug16;
+    size_t ug_stride;
     const float *ds; /* (N, m)                    */
     float *dug;      /* (N, 2m) =, may be ug      */
     uint16_t *dug16; /* with ug16; may be ug16    */

@@ -27,12 +27,13 @@ SIZES(project_bwd)
 
 SIZES(swiglu_fwd)
 {
-    ARGS(swiglu_args, .N = case_tokens(s), .m = s->m);
+    ARGS(swiglu_args, .N = case_tokens(s), .m = s->m, .ug_stride = 2 * s->m + s->pad,
+         .s_stride = s->m + s->pad);
 }
 
 SIZES(swiglu_bwd)
 {
-    ARGS(swiglu_grad_args, .N = case_tokens(s), .m = s->m);
+    ARGS(swiglu_grad_args, .N = case_tokens(s), .m = s->m, .ug_stride = 2 * s->m + s->pad);
 }
 
 SIZES(tanh_fwd)

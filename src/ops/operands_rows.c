@@ -61,21 +61,21 @@ void describe_project_bwd(struct ddl_op_use *u, const struct project_grad_args *
 void describe_swiglu_fwd(struct ddl_op_use *u, const struct swiglu_args *a)
 {
     ITEMS(N, ALONE);
-    READ(ug, ROW(2 * a->m), OPTIONAL);
-    READ(ug16, ROW(2 * a->m), OPTIONAL);
-    WRITE(s, ROW(a->m), OPTIONAL);
-    WRITE(s16, ROW(a->m), OPTIONAL);
+    READ(ug, ROWS(2 * a->m, a->ug_stride), OPTIONAL);
+    READ(ug16, ROWS(2 * a->m, a->ug_stride), OPTIONAL);
+    WRITE(s, ROWS(a->m, a->s_stride), OPTIONAL);
+    WRITE(s16, ROWS(a->m, a->s_stride), OPTIONAL);
     u->flops = 5 * product(a->N, a->m);
 }
 
 void describe_swiglu_bwd(struct ddl_op_use *u, const struct swiglu_grad_args *a)
 {
     ITEMS(N, ALONE);
-    READ(ug, ROW(2 * a->m), OPTIONAL);
-    READ(ug16, ROW(2 * a->m), OPTIONAL);
+    READ(ug, ROWS(2 * a->m, a->ug_stride), OPTIONAL);
+    READ(ug16, ROWS(2 * a->m, a->ug_stride), OPTIONAL);
     READ(ds, ROW(a->m));
-    WRITE(dug, ROW(2 * a->m), MAY_BE(ug), OPTIONAL);
-    WRITE(dug16, ROW(2 * a->m), MAY_BE(ug16), OPTIONAL);
+    WRITE(dug, ROWS(2 * a->m, a->ug_stride), MAY_BE(ug), OPTIONAL);
+    WRITE(dug16, ROWS(2 * a->m, a->ug_stride), MAY_BE(ug16), OPTIONAL);
     u->flops = 11 * product(a->N, a->m);
 }
 

@@ -8,7 +8,8 @@
  *
  * The workspace is NaN after a product. An algorithm adds the two halves of K at the end, for every second
  * shape. With TF32 operands are rounded to a 10-bit mantissa. Environment: CUDA_SIM_NO_ALGORITHM (1:
- * there is none for any product), CUDA_SIM_EXACT_TF32 (1: TF32 has all bits of float32).
+ * there is none for any product), CUDA_SIM_EXACT_TF32 (1: TF32 has all bits of float32),
+ * CUDA_SIM_ALIGNED_ROWS (1: a product of bfloat16 whose rows are not aligned to 16 bytes fails).
  */
 #include "backend/cuda/cublaslt.h"
 #include "driver.h"
@@ -51,6 +52,13 @@ struct algorithm {
     uint32_t split;
 };
 static_assert(sizeof(algorithm) <= sizeof(cublasLtMatmulAlgo_t), "an algorithm is too large");
+
+/* Whether the environment variable is 1. */
+static bool is_set(const char *name)
+{
+    const char *text = getenv(name);
+    return text && *text == '1';
+}
 
 static cublasStatus_t invalid(const char *format, ...) __attribute__((format(printf, 1, 2)));
 static cublasStatus_t invalid(const char *format, ...)
@@ -205,9 +213,9 @@ LIBRARY cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, c
     *found = 0;
     if (!handle->is_open || most < 1 || !fit(desc, a, b, c, d, &s))
         return invalid("the layouts of a product do not fit");
-    const char *none = getenv("CUDA_SIM_NO_ALGORITHM");
+    const bool none = is_set("CUDA_SIM_NO_ALGORITHM");
     for (uint32_t alignment : preference->alignment)
-        if ((none && *none == '1') || alignment < number_size(a->type))
+        if (none || alignment < number_size(a->type))
             return CUBLAS_STATUS_NOT_SUPPORTED;
     if (preference->schemes & ~static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE))
         return invalid("partial sums may be rounded to the type of the result");
@@ -312,6 +320,12 @@ static void execute(const void *arguments)
         memset(c.workspace, 0xff, c.workspace_bytes);
 }
 
+/* Matrix units load rows of bfloat16 by 16 bytes. */
+static bool has_aligned_rows(const void *x, cublasLtMatrixLayout_t layout)
+{
+    return layout->type != CUDA_R_16BF || (reinterpret_cast<uintptr_t>(x) % 16 == 0 && layout->ld % 8 == 0);
+}
+
 /* Whether the matrix is in device memory, as aligned as the algorithm expects. */
 static bool is_usable(const void *x, cublasLtMatrixLayout_t layout, uint32_t alignment)
 {
@@ -345,8 +359,10 @@ LIBRARY cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDes
         (workspace_bytes < chosen.workspace || reinterpret_cast<uintptr_t>(workspace) % 256 != 0 ||
          !cuda_sim_in_block(workspace, workspace_bytes)))
         return invalid("the workspace is too small, not in device memory or not aligned to 256 bytes");
-    const char *exact = getenv("CUDA_SIM_EXACT_TF32");
-    const bool rounds = desc->compute == CUBLAS_COMPUTE_32F_FAST_TF32 && !(exact && *exact == '1');
+    if (is_set("CUDA_SIM_ALIGNED_ROWS") &&
+        !(has_aligned_rows(a, a_layout) && has_aligned_rows(b, b_layout) && has_aligned_rows(d, d_layout)))
+        return invalid("rows of a bfloat16 matrix are not aligned to 16 bytes");
+    const bool rounds = desc->compute == CUBLAS_COMPUTE_32F_FAST_TF32 && !is_set("CUDA_SIM_EXACT_TF32");
     by.a = { a, a_layout->type, desc->transposed[0] == CUBLAS_OP_T, rounds,
              static_cast<size_t>(a_layout->ld) };
     by.b = { b, b_layout->type, desc->transposed[1] == CUBLAS_OP_T, rounds,

@@ -244,11 +244,13 @@ static void memory_is_what_is_kept(void **state)
         for (int precision = DDL_PRECISION_F32; precision <= DDL_PRECISION_BF16; precision++) {
             bool bf16 = precision == DDL_PRECISION_BF16;
             size_t number = bf16 ? sizeof(uint16_t) : sizeof(float); /* of what products and attention read */
+            size_t aligned = bf16 ? 8 : 1; /* numbers of the MLP's rows, to a multiple */
+            size_t ug = (2 * m + aligned - 1) / aligned * aligned, s = (m + aligned - 1) / aligned * aligned;
             size_t block = (L - 1) * (k.n_heads + (moved ? c * d : 0)) * sizeof(float);
-            block += (L - 1) * (4 * a + 2 * m) * number;
+            block += (L - 1) * (4 * a + ug) * number;
             size_t elementwise = inputs(&k, bf16) + 2 * L * (1 + (state_is_read(&k) ? d : 0));
             size_t values = k.value_residual ? (L - 2) * a : 0;
-            elementwise = elementwise * sizeof(float) + ((L - 1) * (2 * a + m) + values) * number;
+            elementwise = elementwise * sizeof(float) + ((L - 1) * (2 * a + s) + values) * number;
             size_t none = bytes_of(&k, precision, DDL_RECOMPUTE_NONE, T),
                    some = bytes_of(&k, precision, DDL_RECOMPUTE_ELEMENTWISE, T),
                    least = bytes_of(&k, precision, DDL_RECOMPUTE_BLOCK, T);

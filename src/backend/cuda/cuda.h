@@ -29,6 +29,7 @@ enum { CUDA_STATE_THREADS = 512 };     /* of a block that has a token's state, a
 enum { CUDA_STATE_BLOCKS = 2 };        /* of a multiprocessor that hold states and gradients */
 enum { CUDA_STEP_ROWS = 64 };          /* ops->step_rows */
 enum { CUDA_WORKSPACE = 32 << 20 };    /* bytes for cuBLASLt */
+enum { CUDA_REPACKED = 16 << 20 };     /* bytes for copies of operands with aligned rows */
 enum { CUDA_EVENTS = 64 };             /* the newest; older ones are complete when the oldest of these is */
 
 struct cuda_device {
@@ -53,7 +54,7 @@ struct cuda_device {
     void *op_memory; /* of the op that is submitted: cuda_op_memory */
     size_t op_bytes;
     struct cuda_products *products; /* products.c */
-    void *workspace;                /* CUDA_WORKSPACE bytes */
+    void *workspace;                /* CUDA_WORKSPACE bytes, then CUDA_REPACKED */
     struct cuda_graphs *graphs;     /* graph.c */
     bool is_recording;              /* commands are recorded, not submitted: only those for `stream` */
     bool no_memory;                 /* an op could not allocate */

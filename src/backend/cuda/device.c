@@ -214,10 +214,10 @@ static ddl_status reserve(void *ctx, const struct ddl_limits *limits, struct ddl
                              "%zu: use --backend cpu",
                              CUDA_ATTENTION_PARTS * CUDA_ATTENTION_PART, limits->T);
     if (!d->workspace)
-        d->workspace = cuda_alloc(d, CUDA_WORKSPACE);
+        d->workspace = cuda_alloc(d, CUDA_WORKSPACE + CUDA_REPACKED);
     if (!d->workspace)
         return ddl_error_set(err, DDL_E_MEMORY, "backend cuda: out of device memory: workspace of %d MiB",
-                             CUDA_WORKSPACE >> 20);
+                             (CUDA_WORKSPACE + CUDA_REPACKED) >> 20);
     if (of_ops && !cuda_enlarge(d, &d->op_memory, &d->op_bytes, of_ops))
         return ddl_error_set(err, DDL_E_MEMORY, "backend cuda: out of device memory: %zu MiB for ops",
                              of_ops >> 20);
@@ -240,7 +240,7 @@ static size_t memory_estimate(void *ctx, const struct ddl_limits *limits)
     if (limits->summed > SIZE_MAX / 16 / (4 * sizeof(float)) / (d->multiprocessors + 1) ||
         (limits->H && limits->N > SIZE_MAX / 4 / (2 * sizeof(float)) / limits->H))
         return SIZE_MAX;
-    return library + CUDA_WORKSPACE + scratch_bytes(d, summed_of(limits)) + op_bytes(limits);
+    return library + CUDA_WORKSPACE + CUDA_REPACKED + scratch_bytes(d, summed_of(limits)) + op_bytes(limits);
 }
 
 static size_t logit_block(void *ctx)

@@ -221,9 +221,47 @@ static void call_library(struct cuda_device *d, const void *command)
          "cublasLtMatmul");
 }
 
-static void by_library(struct cuda_device *d, const struct cuda_product *p, bool trans_a, bool trans_b,
+/* Copies a bfloat16 operand of `rows` rows, `*stride` apart, whose rows are not aligned to 16 bytes, so that
+ * they are: matrix units load aligned rows only, and the library is much slower without them. An operand that
+ * few rows of the result are made from, or a large one, stays: the copy would cost more. */
+static const uint16_t *align_rows(struct cuda_device *d, const uint16_t *x, size_t rows, size_t width,
+                                  size_t *stride, size_t reuse, size_t *used)
+{
+    enum { ALIGNED = 8, LEAST_REUSE = 512 };
+    const size_t aligned = cuda_parts(width, ALIGNED) * ALIGNED,
+                 bytes = cuda_parts(rows * aligned * sizeof *x, MOST_ALIGNMENT) * MOST_ALIGNMENT;
+    if (!x || *stride % ALIGNED == 0 || reuse < LEAST_REUSE || rows > CUDA_REPACKED / 2 / aligned ||
+        bytes > CUDA_REPACKED - *used)
+        return x;
+    uint16_t *copy = (uint16_t *)((char *)d->workspace + CUDA_WORKSPACE + *used);
+    cuda_copy(d, &(struct copy_args){ .rows = rows,
+                                      .width = width,
+                                      .src16 = x,
+                                      .src_stride = *stride,
+                                      .dst16 = copy,
+                                      .dst_stride = aligned });
+    *stride = aligned;
+    *used += bytes;
+    return copy;
+}
+
+/* The product with aligned operands. */
+static struct cuda_product align(struct cuda_device *d, const struct cuda_product *p, bool trans_a,
+                                 bool trans_b)
+{
+    struct cuda_product q = *p;
+    size_t used = 0;
+    q.A16 = align_rows(d, p->A16, trans_a ? p->K : p->M, trans_a ? p->M : p->K, trans_a ? &q.ak : &q.am, p->N,
+                       &used);
+    q.B16 = align_rows(d, p->B16, trans_b ? p->N : p->K, trans_b ? p->K : p->N, trans_b ? &q.bn : &q.bk, p->M,
+                       &used);
+    return q;
+}
+
+static void by_library(struct cuda_device *d, const struct cuda_product *product, bool trans_a, bool trans_b,
                        uint32_t compute)
 {
+    const struct cuda_product aligned = align(d, product, trans_a, trans_b), *p = &aligned;
     const void *A = p->A16 ? (const void *)p->A16 : p->A, *B = p->B16 ? (const void *)p->B16 : p->B;
     void *C = p->C16 ? (void *)p->C16 : p->C;
     struct shape shape = { 0 };

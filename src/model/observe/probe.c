@@ -45,16 +45,22 @@ void probe_tensor(const struct pass *p, const char *tensor, const float *x, size
     probe_rows(p, tensor, x, 0, p->N, width);
 }
 
-static void probe_bf16(const struct pass *p, const char *tensor, const uint16_t *x, size_t rows, size_t width)
+/* Converted in the memory of logits: contiguous rows together. */
+static void probe_bf16(const struct pass *p, const char *tensor, struct activation a, size_t rows,
+                       size_t width)
 {
     float *part = p->ws->logits;
     size_t most = p->ws->logit_numbers / width, n;
-    if (!p->probe || !p->probe->look || !x)
+    const size_t stride = activation_stride(a, width);
+    if (!p->probe || !p->probe->look || !a.bf16)
         return;
     assert(most > 0);
     for (size_t row = 0; row < rows; row += n) {
         n = rows - row < most ? rows - row : most;
-        p->ops->widen_bf16(p->ctx, &(struct widen_bf16_args){ n * width, x + row * width, part });
+        const size_t together = stride == width ? n : 1;
+        for (size_t i = 0; i < n; i += together)
+            p->ops->widen_bf16(p->ctx, &(struct widen_bf16_args){
+                                           together * width, a.bf16 + (row + i) * stride, part + i * width });
         probe_rows(p, tensor, part, row, n, width);
     }
 }
@@ -65,7 +71,7 @@ void probe_activation(const struct pass *p, const char *tensor, struct activatio
     if (x.value)
         probe_rows(p, tensor, x.value, 0, rows, width);
     else
-        probe_bf16(p, tensor, x.bf16, rows, width);
+        probe_bf16(p, tensor, x, rows, width);
 }
 
 void probe_grad(const struct pass *p, int row)

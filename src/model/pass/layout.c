@@ -1,5 +1,7 @@
 #include "model/pass/layout.h"
 
+enum { ALIGNED_BF16 = 8 }; /* numbers */
+
 static void *take(const struct layout *l, bool wanted, size_t rows, size_t width, size_t element)
 {
     size_t n;
@@ -29,4 +31,12 @@ struct activation layout_factor(const struct layout *l, bool wanted, size_t widt
 {
     return (struct activation){ .value = layout_rows(l, wanted && !l->bf16, width),
                                 .bf16 = layout_bf16(l, wanted && l->bf16, l->N, width) };
+}
+
+struct activation layout_aligned_factor(const struct layout *l, bool wanted, size_t width)
+{
+    if (!l->bf16 || width % ALIGNED_BF16 == 0)
+        return layout_factor(l, wanted, width);
+    size_t stride = (width / ALIGNED_BF16 + 1) * ALIGNED_BF16; /* a width is far below SIZE_MAX */
+    return (struct activation){ .bf16 = layout_bf16(l, wanted, l->N, stride), .stride = stride };
 }

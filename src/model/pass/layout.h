@@ -24,5 +24,8 @@ uint16_t *layout_bf16(const struct layout *l, bool wanted, size_t rows, size_t w
 float *layout_rows(const struct layout *l, bool wanted, size_t width);
 /* (N, width) numbers in the format that products read. */
 struct activation layout_factor(const struct layout *l, bool wanted, size_t width);
+/* The same; rows in bfloat16 are a multiple of 16 bytes apart, as matrix units load them, whatever the width.
+ */
+struct activation layout_aligned_factor(const struct layout *l, bool wanted, size_t width);
 
 #endif

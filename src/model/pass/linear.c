@@ -3,7 +3,7 @@
 #include "model/pass/linear.h"
 #include "model/pass/workspace.h"
 
-/* C (M, N) = alpha op(A) op(B) + beta C; rows of all three are contiguous. */
+/* C (M, N) = alpha op(A) op(B) + beta C */
 struct product {
     bool trans_a, trans_b;
     size_t M, N, K;
@@ -14,10 +14,16 @@ struct product {
     struct activation C; /* bf16 where that is not NULL */
 };
 
+static size_t stride_of(struct operand x, size_t width)
+{
+    return x.stride ? x.stride : width;
+}
+
 /* Calls the op for the format of B. 8-bit matrices are multiplied as B^T only: they are not trained. */
 static void multiply(const struct pass *p, const struct product *a)
 {
-    size_t lda = a->trans_a ? a->M : a->K, ldb = a->trans_b ? a->K : a->N;
+    size_t lda = stride_of(a->A, a->trans_a ? a->M : a->K), ldb = stride_of(a->B, a->trans_b ? a->K : a->N),
+           ldc = activation_stride(a->C, a->N);
     if (a->B.q8)
         p->ops->matmul_q8(p->ctx, &(struct matmul_q8_args){ .M = a->M,
                                                             .N = a->N,
@@ -29,7 +35,7 @@ static void multiply(const struct pass *p, const struct product *a)
                                                             .B = a->B.q8,
                                                             .accumulate = a->beta != 0,
                                                             .C = a->C.value,
-                                                            .ldc = a->N });
+                                                            .ldc = ldc });
     else if (a->B.bf16)
         p->ops->matmul_bf16(p->ctx, &(struct matmul_bf16_args){ .trans_a = a->trans_a,
                                                                 .trans_b = a->trans_b,
@@ -44,7 +50,7 @@ static void multiply(const struct pass *p, const struct product *a)
                                                                 .beta = a->beta,
                                                                 .C = a->C.bf16 ? NULL : a->C.value,
                                                                 .C16 = a->C.bf16,
-                                                                .ldc = a->N });
+                                                                .ldc = ldc });
     else
         p->ops->matmul(p->ctx, &(struct matmul_args){ .trans_a = a->trans_a,
                                                       .trans_b = a->trans_b,
@@ -59,7 +65,7 @@ static void multiply(const struct pass *p, const struct product *a)
                                                       .ldb = ldb,
                                                       .beta = a->beta,
                                                       .C = a->C.value,
-                                                      .ldc = a->N });
+                                                      .ldc = ldc });
 }
 
 void product_fwd(const struct pass *p, const struct linear *l, struct operand x, struct activation y,
@@ -104,7 +110,7 @@ void product_bwd(const struct pass *p, const struct linear *l, struct operand x,
 /* x in the format that a product with W reads. */
 static struct operand operand_for(const struct weight *W, struct operand x)
 {
-    return W->form.bf16 ? (struct operand){ .bf16 = x.bf16 } : value_operand(x.value);
+    return W->form.bf16 ? (struct operand){ .bf16 = x.bf16, .stride = x.stride } : value_operand(x.value);
 }
 
 void linear_fwd(const struct pass *p, size_t in, size_t out, struct operand x, struct weight W, float *y,

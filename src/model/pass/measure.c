@@ -136,7 +136,7 @@ static void place_elementwise(const struct layout *l, const struct ddl_workspace
     acts->qn = layout_factor(l, true, a);
     acts->kn = layout_factor(l, true, a);
     acts->v = layout_factor(l, ddl_config_mixes_values(k, none ? (size_t)(acts - ws->layer) : 1), a);
-    acts->s = layout_factor(l, true, ddl_config_mlp_size(k));
+    acts->s = layout_aligned_factor(l, true, ddl_config_mlp_size(k));
 }
 
 static void place_layer(const struct layout *l, struct ddl_workspace *ws, size_t layer)
@@ -152,7 +152,7 @@ static void place_layer(const struct layout *l, struct ddl_workspace *ws, size_t
     acts->qkv = layout_factor(l, true, 3 * a);
     acts->y = layout_factor(l, true, a);
     acts->lse = layout_rows(l, l->train, k->n_heads);
-    acts->ug = layout_factor(l, true, 2 * ddl_config_mlp_size(k));
+    acts->ug = layout_aligned_factor(l, true, 2 * ddl_config_mlp_size(k));
 }
 
 /* Without training a layer uses the memory of the first layer, and that of the first layer of its rule. */

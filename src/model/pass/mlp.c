@@ -9,12 +9,15 @@
 
 static void activate(const struct pass *p, const struct layer_acts *acts)
 {
+    size_t m = ddl_config_mlp_size(p->config);
     p->ops->swiglu_fwd(p->ctx, &(struct swiglu_args){ .N = p->N,
-                                                      .m = ddl_config_mlp_size(p->config),
+                                                      .m = m,
                                                       .ug = acts->ug.value,
                                                       .ug16 = acts->ug.bf16,
+                                                      .ug_stride = activation_stride(acts->ug, 2 * m),
                                                       .s = acts->s.value,
-                                                      .s16 = acts->s.bf16 });
+                                                      .s16 = acts->s.bf16,
+                                                      .s_stride = activation_stride(acts->s, m) });
 }
 
 /* Everything before the output product: ctx -> ug -> s. */
@@ -56,6 +59,7 @@ void mlp_bwd(const struct pass *p, size_t layer, struct operand ctx, struct oper
                                                            .m = m,
                                                            .ug = acts->ug.value,
                                                            .ug16 = acts->ug.bf16,
+                                                           .ug_stride = activation_stride(acts->ug, 2 * m),
                                                            .ds = ds,
                                                            .dug = acts->ug.value,
                                                            .dug16 = acts->ug.bf16 });

@@ -5,12 +5,13 @@
 #include "ops/ops.h"
 
 /* A factor of a product, in each format that it has: float32; bfloat16; for weights also an 8-bit matrix of
- * the backend, from row `first` on. Rows of the first two are contiguous. */
+ * the backend, from row `first` on. */
 struct operand {
     const float *value;
     const uint16_t *bf16;
     const void *q8;
     size_t first;
+    size_t stride; /* numbers from row to row of the first two; 0: rows are contiguous */
 };
 /* A matrix for linear.c. Products read the most reduced format that it has. */
 struct weight {
@@ -24,22 +25,28 @@ struct weight {
 struct activation {
     float *value;
     uint16_t *bf16;
+    size_t stride; /* as in struct operand */
 };
 /* From number `at` on. */
 static inline struct activation activation_from(struct activation x, size_t at)
 {
-    return (struct activation){ .value = x.value ? x.value + at : NULL, .bf16 = x.bf16 ? x.bf16 + at : NULL };
+    return (struct activation){ x.value ? x.value + at : NULL, x.bf16 ? x.bf16 + at : NULL, x.stride };
 }
 static inline struct operand operand_of(struct activation x)
 {
-    return (struct operand){ .value = x.value, .bf16 = x.bf16 };
+    return (struct operand){ .value = x.value, .bf16 = x.bf16, .stride = x.stride };
+}
+/* Numbers from row to row, of `width`. */
+static inline size_t activation_stride(struct activation x, size_t width)
+{
+    return x.stride ? x.stride : width;
 }
 /* float32 alone. */
 static inline struct operand value_operand(const float *x)
 {
     return (struct operand){ .value = x };
 }
-/* The same from row `first` on, rows of `width` numbers. */
+/* The same from row `first` on, contiguous rows of `width` numbers. */
 static inline struct operand operand_rows(struct operand x, size_t first, size_t width)
 {
     size_t at = first * width;

@@ -6,8 +6,8 @@
 static void swiglu_bf16_fwd(const struct swiglu_args *a, size_t lo, size_t hi)
 {
     for (size_t n = lo; n < hi; n++) {
-        const uint16_t *u16 = a->ug16 + n * 2 * a->m, *g16 = u16 + a->m;
-        uint16_t *s = a->s16 + n * a->m;
+        const uint16_t *u16 = a->ug16 + n * a->ug_stride, *g16 = u16 + a->m;
+        uint16_t *s = a->s16 + n * a->s_stride;
 #pragma omp simd
         for (size_t i = 0; i < a->m; i++) {
             float u = ddl_bf16_widen(u16[i]), g = ddl_bf16_widen(g16[i]);
@@ -25,8 +25,8 @@ void DDL_KERNEL(swiglu_fwd)(const void *args, size_t lo, size_t hi, float *scrat
         return;
     }
     for (size_t n = lo; n < hi; n++) {
-        const float *u = a->ug + n * 2 * a->m, *g = u + a->m;
-        float *s = a->s + n * a->m;
+        const float *u = a->ug + n * a->ug_stride, *g = u + a->m;
+        float *s = a->s + n * a->s_stride;
 #pragma omp simd
         for (size_t i = 0; i < a->m; i++)
             s[i] = u[i] * vsigmoid(u[i]) * g[i];
@@ -37,9 +37,9 @@ void DDL_KERNEL(swiglu_fwd)(const void *args, size_t lo, size_t hi, float *scrat
 static void swiglu_bf16_bwd(const struct swiglu_grad_args *a, size_t lo, size_t hi)
 {
     for (size_t n = lo; n < hi; n++) {
-        const uint16_t *u16 = a->ug16 + n * 2 * a->m, *g16 = u16 + a->m;
+        const uint16_t *u16 = a->ug16 + n * a->ug_stride, *g16 = u16 + a->m;
         const float *ds = a->ds + n * a->m;
-        uint16_t *du = a->dug16 + n * 2 * a->m, *dg = du + a->m;
+        uint16_t *du = a->dug16 + n * a->ug_stride, *dg = du + a->m;
 #pragma omp simd
         for (size_t i = 0; i < a->m; i++) {
             float u = ddl_bf16_widen(u16[i]), g = ddl_bf16_widen(g16[i]);
@@ -59,8 +59,8 @@ void DDL_KERNEL(swiglu_bwd)(const void *args, size_t lo, size_t hi, float *scrat
         return;
     }
     for (size_t n = lo; n < hi; n++) {
-        const float *u = a->ug + n * 2 * a->m, *g = u + a->m, *ds = a->ds + n * a->m;
-        float *du = a->dug + n * 2 * a->m, *dg = du + a->m;
+        const float *u = a->ug + n * a->ug_stride, *g = u + a->m, *ds = a->ds + n * a->m;
+        float *du = a->dug + n * a->ug_stride, *dg = du + a->m;
 #pragma omp simd
         for (size_t i = 0; i < a->m; i++) {
             float sigma = vsigmoid(u[i]), silu = u[i] * sigma, slope = sigma + silu * (1 - sigma);

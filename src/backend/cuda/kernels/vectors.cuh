@@ -71,6 +71,23 @@ __device__ inline float load_either(const float *x, const uint16_t *x16, size_t 
     return x16 ? float_of_bf16(x16[i]) : x[i];
 }
 
+/* Numbers i and i + 1; i is even and the array is aligned to 8. */
+__device__ inline float2 load_either2(const float *x, const uint16_t *x16, size_t i)
+{
+    if (!x16)
+        return *reinterpret_cast<const float2 *>(x + i);
+    const uint32_t pair = *reinterpret_cast<const uint32_t *>(x16 + i);
+    return make_float2(__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000u));
+}
+
+__device__ inline void store_either2(float *y, uint16_t *y16, size_t i, float2 v)
+{
+    if (y16)
+        *reinterpret_cast<uint32_t *>(y16 + i) = bf16_pair(v.x, v.y);
+    else
+        *reinterpret_cast<float2 *>(y + i) = v;
+}
+
 __device__ inline float4 load_either4(const float *x, const uint16_t *x16, size_t i)
 {
     return x16 ? load4_bf16(x16, i) : load4(x, i);
