@@ -51,9 +51,9 @@ KERNEL(swiglu_fwd, 256, struct swiglu_args)
 KERNEL(swiglu_bwd, 256, struct swiglu_grad_args)
 {
     const size_t widths = a.m | a.ug_stride;
-    const unsigned each = together(
-        widths % 4 == 0 && aligned16(a.ug, a.ds, a.dug) && aligned8(a.ug16, a.dug16),
-        widths % 2 == 0 && aligned8(a.ug, a.dug) && aligned8(a.ug16, a.dug16) && aligned8(a.ds));
+    const unsigned each =
+        together(widths % 4 == 0 && aligned16(a.ug, a.ds, a.dug) && aligned8(a.ug16, a.dug16),
+                 widths % 2 == 0 && aligned8(a.ug, a.dug) && aligned8(a.ug16, a.dug16) && aligned8(a.ds));
     const size_t columns = a.m / each;
     for (size_t k = GRID_FIRST; k < a.N * columns; k += GRID_STRIDE) {
         const size_t n = k / columns, i = each * (k - n * columns), at = n * a.ug_stride + i;
