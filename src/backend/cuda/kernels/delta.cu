@@ -223,12 +223,12 @@ struct between_readings {
                 continue;
             const float *g = a.dx_in + (n + shift) * s.d, *e = a.e + p * s.numbers;
             float *sum = de + p * s.numbers;
+            float4 each[STATE_FOURS];
+            EACH_CHUNK(m, true, s) each[m] = s.of_features(g, m);
+            EACH_CHUNK(m, true, s) G.put(m, fma4(s.load(e, m, fast), each[m], G.get(m)));
+            /* The stores to shared memory come last: no load waits behind one. */
             EACH_CHUNK(m, true, s)
-            {
-                const float4 each = s.of_features(g, m);
-                s.store(sum, m, fast_de, fma4(each, X.get(m), s.load(sum, m, fast_de)));
-                G.put(m, fma4(s.load(e, m, fast), each, G.get(m)));
-            }
+            s.store(sum, m, fast_de, fma4(each[m], X.get(m), s.load(sum, m, fast_de)));
         }
     }
     template <class State> __device__ void after(const state_shape &s, size_t n, const State &X) const
