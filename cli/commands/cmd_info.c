@@ -61,6 +61,12 @@ struct facts {
     struct ddl_match match; /* mlp_size 0: nothing is matched */
 };
 
+/* A batch without counted targets has the loss 0. */
+static bool has_loss(const struct ddl_checkpoint *c)
+{
+    return c->readable && c->loss != 0;
+}
+
 static void print_checkpoints_json(struct ddl_json *json, const struct facts *f)
 {
     size_t best = ddl_checkpoint_best(f->checkpoints, f->n_checkpoints);
@@ -70,7 +76,7 @@ static void print_checkpoints_json(struct ddl_json *json, const struct facts *f)
         ddl_json_open(json, NULL, '{');
         ddl_json_count(json, "step", c->step);
         ddl_json_bool(json, "damaged", !c->readable);
-        if (c->readable)
+        if (has_loss(c))
             ddl_json_number(json, "loss", c->loss, 9);
         if (c->has_val) {
             ddl_json_number(json, "val_loss", c->val_loss, 9);
@@ -89,9 +95,9 @@ static void print_checkpoints(const struct facts *f)
     for (size_t i = 0; i < f->n_checkpoints; i++) {
         const struct ddl_checkpoint *c = &f->checkpoints[i];
         printf("  checkpoint-%-10llu", (unsigned long long)c->step);
-        if (c->readable)
+        if (has_loss(c))
             printf("  loss %.4f", c->loss);
-        else
+        else if (!c->readable)
             printf("  corrupted");
         if (c->has_val)
             printf("  val %.4f%s", c->val_loss, i == best ? "  best" : "");

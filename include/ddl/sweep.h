@@ -171,8 +171,8 @@ struct ddl_sweep_forecast {
     double disk;                /* bytes of its checkpoints and final model      */
 };
 /* Predicts every run of `sweep` into out (n_runs). `callbacks` (may be NULL): check. Time is measured once
- * for each setting, as by ddl_train_dry_run, with the threads of `options`. If data or a tokenizer are in
- * error, *out is complete but for the seconds, and the error is returned. */
+ * for each setting, as by ddl_train_dry_run, with the threads of `options`. If data, a tokenizer or init_from
+ * are in error, *out is complete but for the seconds, and the error is returned. */
 DDL_API ddl_status ddl_sweep_predict(const struct ddl_sweep *sweep, const struct ddl_sweep_options *options,
                                      const struct ddl_sweep_callbacks *callbacks,
                                      struct ddl_sweep_forecast *out, struct ddl_error *err);

@@ -251,18 +251,19 @@ struct ddl_train_preview {
     size_t measured_layers;   /* of the scratch model                                                     */
     const char *not_measured; /* static text: the reason where seconds is NaN; else NULL                  */
 };
-/* Plans the run of a configuration without writing anything. Opens and checks the data and the tokenizer as
- * far as they are set, as ddl_train_run does, and trains a scratch model for some seconds on the data to
+/* Plans the run of a configuration without writing anything. Opens and checks data, tokenizer and init_from
+ * as far as they are set, as ddl_train_run does, and trains a scratch model for some seconds on the data to
  * estimate the time: on micro-batches that grow up to the run's as long as the next one is expected to end
  * within three seconds of the first, and with fewer layers if the weights exceed 256 MiB. Smaller ones are
  * scaled by their FLOPs. Without data nothing is measured. `callbacks` (may be NULL): check, note.
  * DDL_E_MEMORY, with both sizes and options with which the run fits, if the memory does not suffice. The plan
- * in *out is valid, its params_total not 0, also then, and where data or tokenizer are in error. */
+ * in *out is valid, its params_total not 0, also then, and where one of these is in error. */
 DDL_API ddl_status ddl_train_dry_run(const struct ddl_train_config *config,
                                      const struct ddl_train_callbacks *callbacks,
                                      struct ddl_train_preview *out, struct ddl_error *err);
 
-/* What ddl_train_run checks before it writes: the data, the tokenizer and the memory of a configuration.
+/* What ddl_train_run checks before it writes: data, tokenizer, init_from (names and
+ * shapes of its tensors) and the memory of a configuration.
  * `callbacks` (may be NULL): check, note. */
 DDL_API ddl_status ddl_train_check_inputs(const struct ddl_train_config *config,
                                           const struct ddl_train_callbacks *callbacks, struct ddl_error *err);

@@ -97,6 +97,8 @@ ddl_status ddl_checkpoint_save(const char *out, uint64_t step, const struct ddl_
     struct ddl_error kept; /* at most some space is lost */
     ddl_status status = ddl_checkpoint_remove_partial(out, &kept, err);
     if (!status)
+        status = ddl_checkpoint_clear(partial, err);
+    if (!status)
         status = write_folder(partial, content, err);
     if (!status)
         status = ddl_checkpoint_publish(out, partial, path, err);

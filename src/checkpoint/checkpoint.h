@@ -80,6 +80,6 @@ ddl_status ddl_checkpoint_restore(const char *out, struct ddl_error *err);
 ddl_status ddl_checkpoint_remove_partial(const char *out, struct ddl_error *kept, struct ddl_error *err);
 /* Whether the file or folder `path` is lost when a new run begins in `out`: it is `out` itself, or it is or
  * lies in one of the checkpoints and dumps that ddl_checkpoint_remove_all removes. */
-bool ddl_checkpoint_is_replaced(const char *out, const char *path);
+bool ddl_checkpoint_is_lost(const char *out, const char *path);
 
 #endif

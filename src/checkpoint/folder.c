@@ -79,6 +79,45 @@ static ddl_status remove_folder(const char *path, struct ddl_error *err)
     return status == DDL_E_MEMORY && ddl_held_rmdir(path) == 0 ? DDL_OK : status;
 }
 
+/* OUT/.<the name of the checkpoint><suffix>, a name that makes it none. */
+static ddl_status hidden_name(const char *path, const char *suffix, char hidden[PATH_SIZE],
+                              struct ddl_error *err)
+{
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    int n = snprintf(hidden, PATH_SIZE, "%.*s.%s%s", (int)(name - path), path, name, suffix);
+    return n >= 0 && n < PATH_SIZE ? DDL_OK
+                                   : ddl_error_set(err, DDL_E_USAGE, "%.200s: the path is too long", path);
+}
+
+static ddl_status hide(const char *path, const char *hidden, struct ddl_error *err)
+{
+    return ddl_held_rename(path, hidden) == 0 ? DDL_OK : ddl_file_error(err, path, "rename for removal");
+}
+
+/* Writes a name that nothing has, `name` and a suffix: one may be taken by what cannot be removed. */
+static ddl_status removed_name(const char *name, char path[PATH_SIZE], struct ddl_error *err)
+{
+    enum { MOST = 1000 };
+    for (int i = 0; i < MOST; i++) {
+        int n = snprintf(path, PATH_SIZE, i ? "%s%s%d" : "%s%s", name, removed_suffix, i);
+        if (n >= 0 && n < PATH_SIZE && !ddl_file_exists(path))
+            return DDL_OK;
+    }
+    return ddl_error_set(err, DDL_E_IO, "%.600s%s: no name is free", name, removed_suffix);
+}
+
+/* Removes a finished checkpoint. It is renamed first, so that a half-removed one is never taken for one. */
+static ddl_status remove_finished(const char *path, struct ddl_error *err)
+{
+    char name[PATH_SIZE], hidden[PATH_SIZE];
+    ddl_status status = hidden_name(path, "", name, err);
+    if (!status)
+        status = removed_name(name, hidden, err);
+    if (!status)
+        status = hide(path, hidden, err);
+    return status ? status : remove_folder(hidden, err);
+}
+
 /* Removes a file, or a folder and its files. */
 static ddl_status remove_entry(const char *path, struct ddl_error *err)
 {
@@ -92,22 +131,14 @@ void ddl_checkpoint_discard(const char *path)
     (void)remove_entry(path, NULL);
 }
 
-/* Renames a checkpoint, which is then none: OUT/.<its name><suffix>. */
-static ddl_status hide(const char *path, const char *suffix, char hidden[PATH_SIZE], struct ddl_error *err)
+ddl_status ddl_checkpoint_clear(const char *partial, struct ddl_error *err)
 {
-    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-    int n = snprintf(hidden, PATH_SIZE, "%.*s.%s%s", (int)(name - path), path, name, suffix);
-    if (n < 0 || n >= PATH_SIZE)
-        return ddl_error_set(err, DDL_E_USAGE, "%.200s: the path is too long", path);
-    return ddl_held_rename(path, hidden) == 0 ? DDL_OK : ddl_file_error(err, path, "rename for removal");
-}
-
-/* Removes a finished checkpoint. It is renamed first, so that a half-removed one is never taken for one. */
-static ddl_status remove_finished(const char *path, struct ddl_error *err)
-{
-    char hidden[PATH_SIZE];
-    ddl_status status = hide(path, removed_suffix, hidden, err);
-    return status ? status : remove_folder(hidden, err);
+    char aside[PATH_SIZE];
+    ddl_checkpoint_discard(partial);
+    if (!ddl_file_exists(partial))
+        return DDL_OK;
+    ddl_status status = removed_name(partial, aside, err);
+    return status ? status : hide(partial, aside, err);
 }
 
 /* Removes the chosen entries of `out`: folders of files, and files. *kept: why the first one that stays
@@ -172,7 +203,7 @@ ddl_status ddl_checkpoint_remove_all(const char *out, struct ddl_error *err)
     return status || !kept.status ? status : ddl_error_set(err, kept.status, "%s", kept.text);
 }
 
-bool ddl_checkpoint_is_replaced(const char *out, const char *path)
+bool ddl_checkpoint_is_lost(const char *out, const char *path)
 {
     char outer[PATH_SIZE], inner[PATH_SIZE];
     if (!ddl_path_canonical(out, outer, sizeof outer) || !ddl_path_canonical(path, inner, sizeof inner))
@@ -195,20 +226,26 @@ ddl_status ddl_checkpoint_publish(const char *out, const char *partial, const ch
             ddl_checkpoint_discard(partial);
         return status;
     }
-    char hidden[PATH_SIZE] = "";
-    ddl_status status = ddl_file_exists(path) ? hide(path, replaced_suffix, hidden, err) : DDL_OK;
+    char hidden[PATH_SIZE], removed[PATH_SIZE];
+    const bool replaces = ddl_file_exists(path);
+    ddl_status status = replaces ? hidden_name(path, replaced_suffix, hidden, err) : DDL_OK;
+    if (!status && replaces)
+        status = hide(path, hidden, err);
     if (status)
         return status;
     if (ddl_held_rename(partial, path) != 0) {
         status = ddl_file_error(err, path, "rename into place");
-        if (*hidden)
+        if (replaces)
             (void)ddl_held_rename(hidden, path);
         return status;
     }
     status = ddl_file_sync_dir(out, err);
-    if (!status && *hidden)
-        ddl_checkpoint_discard(hidden);
-    return status;
+    if (status || !replaces)
+        return status;
+    /* Under a name that ddl_checkpoint_restore does not know: what cannot be removed never comes back. */
+    if (!removed_name(partial, removed, NULL) && !hide(hidden, removed, NULL))
+        ddl_checkpoint_discard(removed);
+    return DDL_OK;
 }
 
 /* ---- list ---- */
@@ -345,10 +382,12 @@ ddl_status ddl_checkpoint_prune(const char *out, uint64_t step, const struct ddl
     }
     *best = ddl_checkpoint_lowest(list, n, chosen) == n - 1 && list[n - 1].step == step;
     choose(list, n, step, keep, chosen);
-    for (size_t i = 0; i < n && !kept->status; i++) {
+    for (size_t i = 0; i < n; i++) {
         char path[PATH_SIZE];
-        if (!chosen[i] && ddl_checkpoint_path(out, list[i].step, false, path, sizeof path))
-            (void)remove_finished(path, kept);
+        struct ddl_error why;
+        if (!chosen[i] && ddl_checkpoint_path(out, list[i].step, false, path, sizeof path) &&
+            remove_finished(path, &why) && !kept->status)
+            *kept = why;
     }
     free(chosen);
     free(list);

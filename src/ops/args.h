@@ -324,8 +324,8 @@ struct swiglu_grad_args {
     const uint16_t *ug16;
     size_t ug_stride;
     const float *ds; /* (N, m)                    */
-    float *dug;      /* (N, 2m) =, may be ug      */
-    uint16_t *dug16; /* with ug16; may be ug16    */
+    float *dug;      /* (N, 2m) =, rows as far apart as those of ug; may be ug */
+    uint16_t *dug16; /* with ug16; may be ug16 */
 };
 
 /* y = scale sigmoid(x W^T + b), or x W^T + b without the sigmoid: the gate (c = 1, scale 2) and the target.

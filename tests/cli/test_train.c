@@ -139,6 +139,31 @@ static void heads_have_a_width(void **state)
     assert_null(strstr(printed, "ddl: "));
 }
 
+/* A last step whose batch counts no target has no loss, in the result or in the list of checkpoints. */
+static void a_step_without_targets(void **state)
+{
+    (void)state;
+    static const char flags[] =
+        "--vocab-size 300 --num-hidden-layers 1 --num-attention-heads 2 --hidden-size 16 --head-dim 8 "
+        "--block-size 16 --batch 2 --accumulate 1 --seq 16 --backend ref --order sequential --val-every 0";
+    unsigned char mask[3000] = { 0 };
+    char run[1024], shard[1024];
+    memset(mask, 1, 40); /* the batch of the first step */
+    snprintf(run, sizeof run, "%s", scratch_path("untargeted"));
+    snprintf(shard, sizeof shard, "%s", scratch_path("untargeted.bin"));
+    write_random_shard(shard, 1, 260, sizeof mask);
+    write_file(scratch_path("untargeted.mask"), mask, sizeof mask);
+    remove_scratch("untargeted");
+    assert_int_equal(ddl("train %s --steps 3 --train-data %s --out %s", flags, shard, run), 0);
+    assert_printed("untargeted: 3 steps, 96 tokens in ");
+    assert_int_equal(ddl("train %s/recipe.yaml --out %s --overwrite --quiet --json", run, run), 0);
+    assert_printed("\"step\":3,\"loss\":null,");
+    assert_int_equal(ddl("info %s", run), 0);
+    assert_printed("  checkpoint-3         \n");
+    assert_int_equal(ddl("train %s/recipe.yaml --steps 1 --out %s --overwrite", run, run), 0);
+    assert_printed("untargeted: 1 steps, loss 5.");
+}
+
 /* The values that a run's recipe lists as computed follow another number of steps; those that were set do
  * not. */
 static void computed_values_follow_the_steps(void **state)
@@ -836,6 +861,7 @@ int main(void)
         cmocka_unit_test(names_are_listed),
         cmocka_unit_test(options_are_named_alike),
         cmocka_unit_test(heads_have_a_width),
+        cmocka_unit_test(a_step_without_targets),
         cmocka_unit_test(computed_values_follow_the_steps),
         cmocka_unit_test(truncated_weights_are_reported),
         cmocka_unit_test(mistakes),

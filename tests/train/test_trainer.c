@@ -428,7 +428,7 @@ static void does_not_run_over_a_model(void **state)
     t.config.vocab_size = TINY_VOCAB;
     snprintf(t.out, sizeof t.out, "%s", start);
     assert_int_equal(ddl_train_run(&t, NULL, NULL, &err), DDL_E_USAGE);
-    assert_says(&err, "start: there is a model already, with model.safetensors: --overwrite removes it");
+    assert_says(&err, "start: there is a model.safetensors already: --overwrite removes it");
     t.model[0] = '\0';
     snprintf(t.init_from, sizeof t.init_from, "%s", start);
     for (int overwrite = 0; overwrite < 2; overwrite++) {
@@ -438,6 +438,15 @@ static void does_not_run_over_a_model(void **state)
     }
     assert_true(ddl_file_exists(file_in(start, "model.safetensors")));
     assert_true(ddl_file_exists(file_in(start, "config.json")));
+    /* Nor the one of a run that it begins with. */
+    struct ddl_train_config run = a_run("ddl-cc", "ref", "begun");
+    run.config.vocab_size = TINY_VOCAB;
+    assert_int_equal(run_until(&run, 2, NULL, &err), DDL_E_INTERRUPTED);
+    snprintf(t.init_from, sizeof t.init_from, "%s", run.out);
+    snprintf(t.out, sizeof t.out, "%s", file_in(run.out, "checkpoint-2"));
+    assert_int_equal(ddl_train_run(&t, NULL, NULL, &err), DDL_E_USAGE);
+    assert_says(&err, "out: expected another folder than that of init_from");
+    assert_true(ddl_file_exists(file_in(t.out, "model.safetensors")));
 }
 
 /* A tokenizer that was made in the run's folder is the run's: it stays until the model has its copy. */
@@ -468,7 +477,7 @@ static void keeps_its_own_tokenizer(void **state)
     assert_ok(ddl_file_make_dir(t.out, &err), err);
     write_file(file_in(t.out, "tokenizer.json"), "{}", 2);
     assert_int_equal(ddl_train_run(&t, NULL, NULL, &err), DDL_E_USAGE);
-    assert_says(&err, "other: there is a model already, with tokenizer.json");
+    assert_says(&err, "other: there is a tokenizer.json already: --overwrite removes it");
 }
 
 static void collect(void *user, const char *message)
@@ -489,13 +498,26 @@ static void goes_on_with_what_cannot_be_removed(void **state)
     t.keep_last = 1;
     assert_int_equal(run_until(&t, 4, NULL, &err), DDL_E_INTERRUPTED);
     assert_ok(ddl_file_make_dir(file_in(t.out, "checkpoint-4/mine"), &err), err);
-    assert_ok(ddl_file_make_dir(file_in(t.out, ".checkpoint-2.old"), &err), err);
-    assert_ok(ddl_file_make_dir(file_in(t.out, ".checkpoint-2.old/mine"), &err), err);
+    static const char *const others[] = { ".checkpoint-2.old", ".checkpoint-4.old", ".checkpoint-6" };
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        char mine[64];
+        snprintf(mine, sizeof mine, "%s/mine", others[i]);
+        assert_ok(ddl_file_make_dir(file_in(t.out, others[i]), &err), err);
+        assert_ok(ddl_file_make_dir(file_in(t.out, mine), &err), err);
+    }
     t.resume = true;
     assert_ok(ddl_train_run(&t, &callbacks, NULL, &err), err);
     assert_non_null(strstr(said, "could not remove what an earlier process has left: "));
     assert_non_null(strstr(said, "could not remove an older checkpoint: "));
-    assert_true(ddl_file_exists(file_in(t.out, ".checkpoint-4.old/mine")));
+    static const char *const stay[] = { ".checkpoint-2.old/mine", ".checkpoint-4.old/mine",
+                                        ".checkpoint-4.old1/mine", ".checkpoint-6.old/mine" };
+    for (size_t i = 0; i < sizeof stay / sizeof *stay; i++)
+        assert_true(ddl_file_exists(file_in(t.out, stay[i])));
+    for (int step = 4; step < 20; step += 2) { /* all others are removed */
+        char name[32];
+        snprintf(name, sizeof name, "checkpoint-%d", step);
+        assert_false(ddl_file_exists(file_in(t.out, name)));
+    }
     assert_true(ddl_file_exists(file_in(t.out, "model.safetensors")));
 }
 

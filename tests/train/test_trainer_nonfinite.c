@@ -425,6 +425,17 @@ static void spikes_resume_bit_for_bit(void **state)
     }
 }
 
+/* A folder in noroom that cannot be removed. */
+static void occupy(const char *name)
+{
+    struct ddl_error err;
+    char path[128];
+    snprintf(path, sizeof path, "noroom/%s", name);
+    assert_ok(ddl_file_make_dir(scratch_path(path), &err), err);
+    snprintf(path, sizeof path, "noroom/%s/mine", name);
+    assert_ok(ddl_file_make_dir(scratch_path(path), &err), err);
+}
+
 /* If the dump cannot be written, the error message has the reason, and the state is saved. */
 static void no_space_for_a_dump(void **state)
 {
@@ -440,14 +451,22 @@ static void no_space_for_a_dump(void **state)
     assert_int_equal(ddl_train_run(&t, NULL, NULL, &err), DDL_E_NUMERIC);
     assert_true(exists(t.out, "trouble-1/trouble.json"));
     assert_false(exists(t.out, ".trouble-1"));
-    assert_ok(ddl_file_make_dir(scratch_path("noroom/.trouble-1"), &err), err);
-    assert_ok(ddl_file_make_dir(scratch_path("noroom/.trouble-1/mine"), &err), err);
+    occupy(".trouble-1");
+    assert_int_equal(ddl_train_run(&t, NULL, NULL, &err), DDL_E_NUMERIC);
+    assert_true(exists(t.out, "trouble-1/trouble.json"));
+    assert_true(exists(t.out, ".trouble-1.old/mine"));
+    /* No name is left for what has the dump's: the state is saved all the same. */
+    occupy(".trouble-1");
+    for (int i = 0; i < 1000; i++) {
+        char name[64];
+        snprintf(name, sizeof name, i ? ".trouble-1.old%d" : ".trouble-1.old", i);
+        occupy(name);
+    }
     assert_int_equal(ddl_train_run(&t, NULL, NULL, &err), DDL_E_NUMERIC);
     assert_says(&err, "first in embed: X, sequence 0, token ");
     assert_says(&err, "; no dump: ");
     assert_says(&err, "checkpoint-0, the state before it");
     assert_true(exists(t.out, "checkpoint-0/state.json"));
-    assert_true(exists(t.out, ".trouble-1/mine"));
 }
 
 /* The spike's share of a state.json whose seal is right: refused by key. */

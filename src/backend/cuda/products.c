@@ -223,7 +223,7 @@ static void call_library(struct cuda_device *d, const void *command)
 
 /* Copies a bfloat16 operand of `rows` rows, `*stride` apart, whose rows are not aligned to 16 bytes, so that
  * they are: matrix units load aligned rows only, and the library is much slower without them. An operand that
- * few rows of the result are made from, or a large one, stays: the copy would cost more. */
+ * is used for fewer than 512 rows or columns of the result, or a large one, is not copied. */
 static const uint16_t *align_rows(struct cuda_device *d, const uint16_t *x, size_t rows, size_t width,
                                   size_t *stride, size_t reuse, size_t *used)
 {

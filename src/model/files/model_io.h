@@ -12,7 +12,8 @@ ddl_status ddl_model_read_weights(ddl_model *model, const char *folder, ddl_warn
 /* The same with options; NULL: strict, and no warnings. */
 ddl_status ddl_model_read_weights_with(ddl_model *model, const char *folder,
                                        const struct ddl_load_options *options, struct ddl_error *err);
-/* Whether a model of `config` can be filled so: names and shapes only; no checksum is compared. */
+/* Whether a model of `config` can be filled so, by names and shapes. No checksum is compared, and no value
+ * but those of a stored head with the embedding. */
 ddl_status ddl_model_check_weights(const struct ddl_config *config, const char *folder,
                                    const struct ddl_load_options *options, struct ddl_error *err);
 

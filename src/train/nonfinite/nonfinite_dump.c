@@ -135,7 +135,7 @@ static ddl_status write_folder(const struct ddl_nonfinite *t, const struct ddl_t
 ddl_status ddl_nonfinite_save(const struct ddl_nonfinite *t, const struct ddl_train_config *config,
                               const ddl_model *model, char *path, size_t size, struct ddl_error *err)
 {
-    char name[64], partial[PATH_SIZE];
+    char name[64], partial[PATH_SIZE] = "";
     struct ddl_error kept;
     snprintf(name, sizeof name, "." DDL_DUMP_PREFIX "%llu", (unsigned long long)t->step);
     ddl_status status = path_in(partial, sizeof partial, config->out, name, err);
@@ -144,10 +144,12 @@ ddl_status ddl_nonfinite_save(const struct ddl_nonfinite *t, const struct ddl_tr
     if (!status)
         status = ddl_checkpoint_remove_partial(config->out, &kept, err);
     if (!status)
+        status = ddl_checkpoint_clear(partial, err);
+    if (!status)
         status = write_folder(t, config, model, partial, err);
     if (!status)
         status = ddl_checkpoint_publish(config->out, partial, path, err);
-    if (status)
+    if (status && *partial)
         ddl_checkpoint_discard(partial);
     return status;
 }

@@ -145,8 +145,7 @@ static ddl_status advance(struct run *run, bool observed, struct ddl_error *err)
     uint64_t tokens = t->global_batch * t->seq;
     ddl_timing_add_step(&run->timing, seconds);
     run->state.step++;
-    if (result.decision != DDL_SPIKE_SKIP || result.loss != 0) /* a batch without counted targets has none */
-        run->state.loss = result.loss;
+    run->state.loss = result.loss;
     run->state.has_val = false;
     run->state.position += t->global_batch;
     run->state.tokens += tokens;

@@ -120,7 +120,8 @@ void trainer_free(struct run *run); /* closes all that is open */
 /* DDL_E_MEMORY if the run needs more than there is; unless it is `dry`, the message names --dry-run. Checked
  * before memory is allocated: the system may grant more than it has and kill the process later. */
 ddl_status trainer_check_memory(struct run *run, bool dry, struct ddl_error *err);
-/* Whether the tensors of init_from are those of the model; of a run that is not resumed. Reads no values. */
+/* Whether the tensors of init_from are those of the model; of a run that is not resumed. No checksum is
+ * compared. */
 ddl_status trainer_check_initial(const struct run *run, struct ddl_error *err);
 /* The model, its optimizer and the buffers of a step. */
 ddl_status trainer_make(struct run *run, struct ddl_error *err);

@@ -132,7 +132,7 @@ ddl_status trainer_check_initial(const struct run *run, struct ddl_error *err)
     struct ddl_run_model from;
     if (!*t->init_from || t->resume)
         return DDL_OK;
-    ddl_status status = ddl_run_find(&from, t->init_from, t->init_which, t->verify, run->callbacks->note,
+    ddl_status status = ddl_run_find(&from, t->init_from, t->init_which, false, run->callbacks->note,
                                      run->callbacks->user, err);
     return status ? status : ddl_model_check_weights(&t->config, from.path, &options, err);
 }

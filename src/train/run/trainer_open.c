@@ -252,15 +252,19 @@ static bool is_earlier(const struct ddl_train_config *t, enum ddl_run_file i, ch
 static ddl_status check_new(const struct ddl_train_config *t, bool has_run, struct ddl_error *err)
 {
     char path[RUN_PATH_SIZE];
+    struct ddl_run_model from = { .path = "" };
+    if (*t->init_from) /* an error is reported when it is read */
+        (void)ddl_run_find(&from, t->init_from, t->init_which, false, NULL, NULL, NULL);
     const struct {
         const char *name, *path;
         bool kept;
     } inputs[] = { { "init_from", t->init_from, false },
+                   { "init_from", from.path, false },
                    { "tokenizer", t->tokenizer,
                      ddl_path_join(path, sizeof path, t->out, ddl_run_file_name(DDL_FILE_TOKENIZER)) &&
                          is_own_tokenizer(t, path) } };
     for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++) {
-        if (*inputs[i].path && !inputs[i].kept && ddl_checkpoint_is_replaced(t->out, inputs[i].path))
+        if (*inputs[i].path && !inputs[i].kept && ddl_checkpoint_is_lost(t->out, inputs[i].path))
             return ddl_error_set(err, DDL_E_USAGE,
                                  "out: expected another folder than that of %s, found %.600s", inputs[i].name,
                                  t->out);
@@ -273,9 +277,7 @@ static ddl_status check_new(const struct ddl_train_config *t, bool has_run, stru
                              t->out);
     for (enum ddl_run_file i = 0; i < DDL_RUN_FILES; i++) {
         if (is_earlier(t, i, path))
-            return ddl_error_set(err, DDL_E_USAGE,
-                                 "%.600s: there is a model already, with %s: --overwrite "
-                                 "removes it",
+            return ddl_error_set(err, DDL_E_USAGE, "%.600s: there is a %s already: --overwrite removes it",
                                  t->out, ddl_run_file_name(i));
     }
     return DDL_OK;
