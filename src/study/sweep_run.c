@@ -412,8 +412,8 @@ static int show_check(void *user, uint64_t done, uint64_t total)
     return r->callbacks->check ? r->callbacks->check(r->callbacks->user, done, total) : 0;
 }
 
-/* Data, tokenizers, init_from and memory of the first open candidate of each setting, which may have other data, and of
- * its first other open run: the rest differs in the seed and the chosen value only. */
+/* Data, tokenizers, init_from and memory of the first open candidate of each setting, which may have other
+ * data, and of its first other open run: the rest differs in the seed and the chosen value only. */
 static ddl_status check_inputs(struct runner *r, struct ddl_error *err)
 {
     const struct ddl_train_callbacks callbacks = { .user = r, .check = show_check };
