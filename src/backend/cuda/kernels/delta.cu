@@ -99,8 +99,10 @@ struct nothing_else {
     template <class State> __device__ void after(const state_shape &, size_t, const State &) {}
 };
 
-/* Reads the state after its update. */
-struct reading {
+/* Reads the state after its update. `EARLY`: the weights are loaded before anything is stored to shared
+ * memory, behind which loads would wait; this takes registers, of which a kernel for one channel needs none.
+ */
+template <bool EARLY> struct reading {
     size_t first, end, step;
     const struct cuda_reading &a;
     float *row, *sums; /* shared: (d), (threads / 32) */
@@ -166,22 +168,29 @@ struct reading {
     __device__ bool read(const state_shape &s, const State &X, const float *e, const float *from,
                          float *to) const
     {
+        if (!e) {
+            EACH_CHUNK(m, true, s)
+            {
+                if (s.has(m))
+                    store_row4(to, m * s.features + s.feature, s.d, false, X.get(m));
+            }
+            return true;
+        }
+        float4 weights[STATE_FOURS];
+        if (EARLY) {
+            EACH_CHUNK(m, true, s) weights[m] = s.load(e, m, s.fast(e));
+        }
         EACH_CHUNK(m, true, s)
         {
             if (s.has(m))
-                add_features(s, m, X.get(m), e, from, to);
+                add_features(s, m, X.get(m), EARLY ? weights[m] : s.load(e, m, s.fast(e)), from, to);
         }
         return true;
     }
-    __device__ void add_features(const state_shape &s, unsigned m, float4 x, const float *weights,
-                                 const float *from, float *to) const
+    __device__ void add_features(const state_shape &s, unsigned m, float4 x, float4 e, const float *from,
+                                 float *to) const
     {
         const unsigned i = m * s.features + s.feature;
-        if (!weights) {
-            store_row4(to, i, s.d, false, x);
-            return;
-        }
-        const float4 e = s.load(weights, m, s.fast(weights));
         float sum = from ? from[i] : 0;
         sum += e.x * x.x;
         sum += e.y * x.y;
@@ -202,7 +211,7 @@ struct reading {
 struct between_readings {
     size_t first, end, step;
     const struct cuda_read_delta_grad &a;
-    const reading read;
+    const reading<true> read;
     float *de; /* shared: (taps, d, c), each number used by one thread */
 
     __device__ between_readings(const struct cuda_read_delta_grad &a, float *shared, const state_shape &s)
@@ -286,7 +295,7 @@ KERNEL(delta_fwd_read, 256, struct cuda_delta_read)
 {
     DYNAMIC_SHARED(float, shared);
     const state_shape s(a.op.d, a.op.c);
-    reading around(a.op.N, a.read, shared, s);
+    reading<true> around(a.op.N, a.read, shared, s);
     forward<true>(a.op, true, s, shared, around);
 }
 
@@ -429,7 +438,7 @@ KERNEL(delta_bwd_read, 256, struct cuda_delta_grad_read)
 {
     DYNAMIC_SHARED(float, shared);
     const state_shape s(a.op.d, a.op.c);
-    reading around(a.op.N, a.read, shared, s);
+    reading<false> around(a.op.N, a.read, shared, s);
     backward<true>(a.op, true, s, shared, around);
 }
 
