@@ -262,9 +262,8 @@ DDL_API ddl_status ddl_train_dry_run(const struct ddl_train_config *config,
                                      const struct ddl_train_callbacks *callbacks,
                                      struct ddl_train_preview *out, struct ddl_error *err);
 
-/* What ddl_train_run checks before it writes: data, tokenizer, init_from (names and
- * shapes of its tensors) and the memory of a configuration.
- * `callbacks` (may be NULL): check, note. */
+/* What ddl_train_run checks before it writes: data, tokenizer, init_from (names and shapes of its tensors)
+ * and the memory of a configuration. `callbacks` (may be NULL): check, note. */
 DDL_API ddl_status ddl_train_check_inputs(const struct ddl_train_config *config,
                                           const struct ddl_train_callbacks *callbacks, struct ddl_error *err);
 

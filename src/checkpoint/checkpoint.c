@@ -94,10 +94,7 @@ ddl_status ddl_checkpoint_save(const char *out, uint64_t step, const struct ddl_
     if (!ddl_checkpoint_path(out, step, true, partial, sizeof partial) ||
         !ddl_checkpoint_path(out, step, false, path, size))
         return ddl_error_set(err, DDL_E_USAGE, "%.200s: the path is too long", out);
-    struct ddl_error kept; /* at most some space is lost */
-    ddl_status status = ddl_checkpoint_remove_partial(out, &kept, err);
-    if (!status)
-        status = ddl_checkpoint_clear(partial, err);
+    ddl_status status = ddl_checkpoint_clear(out, partial, err);
     if (!status)
         status = write_folder(partial, content, err);
     if (!status)

@@ -131,16 +131,6 @@ void ddl_checkpoint_discard(const char *path)
     (void)remove_entry(path, NULL);
 }
 
-ddl_status ddl_checkpoint_clear(const char *partial, struct ddl_error *err)
-{
-    char aside[PATH_SIZE];
-    ddl_checkpoint_discard(partial);
-    if (!ddl_file_exists(partial))
-        return DDL_OK;
-    ddl_status status = removed_name(partial, aside, err);
-    return status ? status : hide(partial, aside, err);
-}
-
 /* Removes the chosen entries of `out`: folders of files, and files. *kept: why the first one that stays
  * cannot be removed. */
 static ddl_status remove_chosen(const char *out, ddl_file_name_fn *chosen, struct ddl_error *kept,
@@ -192,6 +182,17 @@ ddl_status ddl_checkpoint_remove_partial(const char *out, struct ddl_error *kept
     if (!status)
         status = remove_chosen(out, is_partial, kept, err);
     return status ? status : remove_chosen(out, is_temporary, kept, err);
+}
+
+ddl_status ddl_checkpoint_clear(const char *out, const char *partial, struct ddl_error *err)
+{
+    struct ddl_error kept; /* what stays takes space */
+    char aside[PATH_SIZE];
+    ddl_status status = ddl_checkpoint_remove_partial(out, &kept, err);
+    if (status || !ddl_file_exists(partial))
+        return status;
+    status = removed_name(partial, aside, err);
+    return status ? status : hide(partial, aside, err);
 }
 
 ddl_status ddl_checkpoint_remove_all(const char *out, struct ddl_error *err)

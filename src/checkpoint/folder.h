@@ -22,9 +22,9 @@ size_t ddl_checkpoint_lowest(const struct ddl_checkpoint *list, size_t n, const 
  * to ddl_checkpoint_remove_partial. */
 ddl_status ddl_checkpoint_publish(const char *out, const char *partial, const char *path,
                                   struct ddl_error *err);
-/* Frees the name of a folder that is going to be written: what has it is removed, or renamed if it cannot be.
- */
-ddl_status ddl_checkpoint_clear(const char *partial, struct ddl_error *err);
+/* Before the folder `partial` of `out` is written: ddl_checkpoint_remove_partial; what cannot be removed and
+ * has the name is renamed. */
+ddl_status ddl_checkpoint_clear(const char *out, const char *partial, struct ddl_error *err);
 /* Removes one that was not published, if it is there; needs no memory. */
 void ddl_checkpoint_discard(const char *path);
 

@@ -476,8 +476,7 @@ static void masks_of_responses(void **state)
                 snprintf(answer, sizeof answer, i % 2 ? "%s %d" : "%s", i % 7 == 3 ? "" : "it is\nso", i);
                 if ((ddl_rng_uniform(key, (uint64_t)i) < 0.3) != (split == 1) || !*answer)
                     continue;
-                add_text(&ids, expected, "<",
-                         ids.n > 0); /* <|endoftext|>: it ends an answer, if there is one */
+                add_text(&ids, expected, "<", ids.n > 0); /* <|endoftext|>, which ends the answer before it */
                 ids.ids[ids.n - 1] = END_OF_TEXT;
                 add_text(&ids, expected, question, 0);
                 add_text(&ids, expected, answer, 1);

@@ -51,7 +51,7 @@ static void probe_bf16(const struct pass *p, const char *tensor, struct activati
 {
     float *part = p->ws->logits;
     size_t most = p->ws->logit_numbers / width, n;
-    const size_t stride = activation_stride(a, width);
+    const size_t stride = row_stride(a.stride, width);
     if (!p->probe || !p->probe->look || !a.bf16)
         return;
     assert(most > 0);

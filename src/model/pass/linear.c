@@ -14,16 +14,11 @@ struct product {
     struct activation C; /* bf16 where that is not NULL */
 };
 
-static size_t stride_of(struct operand x, size_t width)
-{
-    return x.stride ? x.stride : width;
-}
-
 /* Calls the op for the format of B. 8-bit matrices are multiplied as B^T only: they are not trained. */
 static void multiply(const struct pass *p, const struct product *a)
 {
-    size_t lda = stride_of(a->A, a->trans_a ? a->M : a->K), ldb = stride_of(a->B, a->trans_b ? a->K : a->N),
-           ldc = activation_stride(a->C, a->N);
+    size_t lda = row_stride(a->A.stride, a->trans_a ? a->M : a->K),
+           ldb = row_stride(a->B.stride, a->trans_b ? a->K : a->N), ldc = row_stride(a->C.stride, a->N);
     if (a->B.q8)
         p->ops->matmul_q8(p->ctx, &(struct matmul_q8_args){ .M = a->M,
                                                             .N = a->N,

@@ -14,10 +14,10 @@ static void activate(const struct pass *p, const struct layer_acts *acts)
                                                       .m = m,
                                                       .ug = acts->ug.value,
                                                       .ug16 = acts->ug.bf16,
-                                                      .ug_stride = activation_stride(acts->ug, 2 * m),
+                                                      .ug_stride = row_stride(acts->ug.stride, 2 * m),
                                                       .s = acts->s.value,
                                                       .s16 = acts->s.bf16,
-                                                      .s_stride = activation_stride(acts->s, m) });
+                                                      .s_stride = row_stride(acts->s.stride, m) });
 }
 
 /* Everything before the output product: ctx -> ug -> s. */
@@ -59,7 +59,7 @@ void mlp_bwd(const struct pass *p, size_t layer, struct operand ctx, struct oper
                                                            .m = m,
                                                            .ug = acts->ug.value,
                                                            .ug16 = acts->ug.bf16,
-                                                           .ug_stride = activation_stride(acts->ug, 2 * m),
+                                                           .ug_stride = row_stride(acts->ug.stride, 2 * m),
                                                            .ds = ds,
                                                            .dug = acts->ug.value,
                                                            .dug16 = acts->ug.bf16 });

@@ -13,6 +13,11 @@ struct operand {
     size_t first;
     size_t stride; /* numbers from row to row of the first two; 0: rows are contiguous */
 };
+/* Numbers from row to row of an operand or activation with this stride, of `width`. */
+static inline size_t row_stride(size_t stride, size_t width)
+{
+    return stride ? stride : width;
+}
 /* A matrix for linear.c. Products read the most reduced format that it has. */
 struct weight {
     struct operand form;
@@ -35,11 +40,6 @@ static inline struct activation activation_from(struct activation x, size_t at)
 static inline struct operand operand_of(struct activation x)
 {
     return (struct operand){ .value = x.value, .bf16 = x.bf16, .stride = x.stride };
-}
-/* Numbers from row to row, of `width`. */
-static inline size_t activation_stride(struct activation x, size_t width)
-{
-    return x.stride ? x.stride : width;
 }
 /* float32 alone. */
 static inline struct operand value_operand(const float *x)

@@ -136,15 +136,12 @@ ddl_status ddl_nonfinite_save(const struct ddl_nonfinite *t, const struct ddl_tr
                               const ddl_model *model, char *path, size_t size, struct ddl_error *err)
 {
     char name[64], partial[PATH_SIZE] = "";
-    struct ddl_error kept;
     snprintf(name, sizeof name, "." DDL_DUMP_PREFIX "%llu", (unsigned long long)t->step);
     ddl_status status = path_in(partial, sizeof partial, config->out, name, err);
     if (!status)
         status = path_in(path, size, config->out, name + 1, err);
     if (!status)
-        status = ddl_checkpoint_remove_partial(config->out, &kept, err);
-    if (!status)
-        status = ddl_checkpoint_clear(partial, err);
+        status = ddl_checkpoint_clear(config->out, partial, err);
     if (!status)
         status = write_folder(t, config, model, partial, err);
     if (!status)
