@@ -287,7 +287,7 @@ static void print_program(void)
               "How threads wait for each other; where neither is set, ddl sets the first to 3000" },
             { "DDL_ISA",
               "The instruction set of the kernels, if not the best available one: baseline, avx2, avx512, "
-              "avx512vnni, avx512bf16" },
+              "avx512vnni, avx512bf16, amx" },
             { "DDL_COMM", "Whether this is one of several ranks: mpi, or none, even if a launcher has "
                           "started several. If not set, the launcher's environment variables decide" },
             { "DDL_COMM_PLUGIN", "Path of the MPI plugin, if not the one in the folders of the program and "

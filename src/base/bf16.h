@@ -2,6 +2,7 @@
 #ifndef DDL_BASE_BF16_H
 #define DDL_BASE_BF16_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -11,6 +12,11 @@ static inline float ddl_bf16_widen(uint16_t half)
     float x;
     memcpy(&x, &bits, sizeof x);
     return x;
+}
+
+static inline bool ddl_bf16_is_finite(uint16_t half)
+{
+    return (half & 0x7f80u) != 0x7f80u;
 }
 
 /* To nearest, ties to even; a NaN stays one (quiet). Without branches: loops over it vectorize. */

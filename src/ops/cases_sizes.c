@@ -206,6 +206,12 @@ const struct ddl_op_sizes *ddl_op_awkward_sizes(size_t i)
           .h = 202,
           FEW_NUMBERS,
           SEQUENCES(prompts) },
+        { .B = 1, /* several blocks of keys */
+          .T = 600,
+          .H = 1,
+          .h = 16,
+          FEW_NUMBERS,
+          SEQUENCES(single) },
         { .B = 1, /* of more than 1,024 */
           .T = 2,
           .H = 1,

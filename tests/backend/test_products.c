@@ -9,7 +9,8 @@
 DEFINE_CALL(attention_bwd, attention_grad_args)
 
 /* B, T, H, h, past: single tokens against a cache; strips of 12 queries, blocks of 96 and pieces of 576 keys
- * and a bit, or that exactly; where there is a past, pieces' borders within a strip. */
+ * and a bit, or that exactly (in bfloat16 strips of 32); where there is a past, pieces' borders within a
+ * strip. */
 static const size_t cases[][5] = {
     { 0, 3, 1, 4, 0 },     { 1, 1, 1, 1, 0 },      { 2, 1, 3, 8, 70 },   { 3, 2, 2, 7, 5 },
     { 2, 7, 3, 64, 0 },    { 1, 64, 2, 64, 0 },    { 2, 65, 1, 63, 0 },  { 1, 100, 2, 32, 30 },
@@ -18,14 +19,15 @@ static const size_t cases[][5] = {
     { 1, 30, 2, 32, 560 }, { 1, 40, 1, 17, 1141 }, { 1, 9, 1, 8, 1150 }, { 2, 577, 1, 12, 0 },
     { 1, 1160, 1, 34, 0 }, { 1, 96, 1, 5, 0 },     { 1, 576, 1, 32, 0 }, { 1, 12, 1, 9, 564 },
     { 1, 0, 1, 8, 64 },    { 1, 0, 2, 8, 0 },      { 2, 20, 0, 4, 0 },   { 1, 1152, 1, 3, 0 },
+    { 2, 600, 1, 48, 0 },  { 1, 33, 2, 16, 1130 },
 };
 enum { CASES = sizeof cases / sizeof *cases };
 
-/* Case c with queries `spread` wide, against keys and values in bfloat16 or not (`halves`). */
-static struct attention_args forward_of(const size_t *c, float spread, bool halves)
+/* Case c with queries `spread` wide. */
+static struct attention_args forward_of(const size_t *c, float spread, size_t format)
 {
     const struct attention_args a = { .B = c[0], .T = c[1], .H = c[2], .h = c[3], .past = c[4] };
-    return attention_case(a, a.B, a.past + a.T, spread, halves);
+    return attention_case(a, a.B, a.past + a.T, spread, (enum attention_format)format);
 }
 
 static void compare_forward(struct attention_args f, double limit)
@@ -36,8 +38,8 @@ static void compare_forward(struct attention_args f, double limit)
 static void test_attention(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < 2 * CASES; i++) {
-        compare_forward(forward_of(cases[i / 2], 2, i % 2), 2e-6);
+    for (size_t i = 0; i < ATTENTION_FORMATS * CASES; i++) {
+        compare_forward(forward_of(cases[i / ATTENTION_FORMATS], 2, i % ATTENTION_FORMATS), 2e-6);
         release_all();
     }
 }
@@ -49,7 +51,7 @@ static void test_attention_of_large_scores(void **state)
     (void)state;
     static const size_t large[][5] = { { 1, 20, 1, 16, 1145 }, { 1, 700, 1, 8, 0 }, { 1, 3, 2, 16, 40 } };
     for (size_t i = 0; i < 6; i++) {
-        compare_forward(forward_of(large[i / 2], i % 2 ? 100 : 30, false), i % 2 ? 1e-4 : 3e-5);
+        compare_forward(forward_of(large[i / 2], i % 2 ? 100 : 30, FLOAT32), i % 2 ? 1e-4 : 3e-5);
         release_all();
     }
 }
@@ -58,8 +60,8 @@ static void test_attention_of_large_scores(void **state)
 static void test_threads_change_no_bit_of_attention(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < CASES; i++) {
-        struct attention_args f = forward_of(cases[i], 2, i % 2);
+    for (size_t i = 0; i < ATTENTION_FORMATS * CASES; i++) {
+        struct attention_args f = forward_of(cases[i / ATTENTION_FORMATS], 2, i % ATTENTION_FORMATS);
         size_t n = f.B * f.T * f.H * f.h;
         float *y[4];
         for (size_t threads = 0; threads < 4; threads++) {
@@ -80,7 +82,7 @@ static void test_attention_past_infinite_scores(void **state)
     (void)state;
     enum { SPAN = 720, BLIND = 600, h = 4 };
     static const size_t shape[] = { 1, 12, 1, h, SPAN - 12 };
-    struct attention_args f = forward_of(shape, 2, false);
+    struct attention_args f = forward_of(shape, 2, FLOAT32);
     float *q = some_floats(12 * f.q_stride), *k = some_floats(f.k_batch);
     for (size_t t = 0; t < 12; t++)
         q[t * f.q_stride] = 3e38f;
@@ -124,13 +126,14 @@ static void test_values_that_are_not_finite(void **state)
     (void)state;
     static const size_t shapes[][5] = { { 1, 3, 1, 8, 0 },    { 1, 8, 1, 5, 70 },   { 1, 30, 1, 33, 0 },
                                         { 1, 9, 1, 16, 3 },   { 1, 200, 1, 64, 0 }, { 1, 24, 1, 12, 564 },
-                                        { 1, 12, 1, 8, 570 }, { 1, 700, 1, 7, 0 } };
+                                        { 1, 12, 1, 8, 570 }, { 1, 700, 1, 7, 0 },  { 1, 90, 1, 48, 560 } };
     enum { SHAPES = sizeof shapes / sizeof *shapes };
     for (size_t set = 0; isa_name(set); set++) {
         struct ddl_backend *backend = cpu_backend(isa_name(set), 2);
-        for (size_t i = 0; backend && i < 2 * SHAPES; i++) {
-            struct attention_args f = forward_of(shapes[i / 2], 2, i % 2);
-            check_value_of_one_key(backend, f, i % 4 < 2 ? NAN : INFINITY);
+        for (size_t i = 0; backend && i < 2 * ATTENTION_FORMATS * SHAPES; i++) {
+            struct attention_args f =
+                forward_of(shapes[i / 2 / ATTENTION_FORMATS], 2, i / 2 % ATTENTION_FORMATS);
+            check_value_of_one_key(backend, f, i % 2 ? NAN : INFINITY);
             release_all();
         }
         ddl_backend_free(backend);

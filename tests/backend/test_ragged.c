@@ -52,19 +52,21 @@ static struct ddl_ragged ragged_of(const struct sequence *s, bool in_place)
     return r;
 }
 
-static struct attention_args attention_of(struct ddl_ragged r, size_t H, size_t h, bool bf16)
+static struct attention_args attention_of(struct ddl_ragged r, size_t H, size_t h, size_t format)
 {
     return attention_case((struct attention_args){ .B = 1, .T = r.N, .H = H, .h = h, .ragged = r }, SLOTS,
-                          r.max_span, 2, bf16);
+                          r.max_span, 2, (enum attention_format)format);
 }
 
 static void test_attention(void **state)
 {
     (void)state;
     static const size_t heads[][2] = { { 1, 1 }, { 3, 64 }, { 2, 63 }, { 1, 100 } };
-    for (size_t i = 0; i < BATCHES * 8; i++) {
-        struct ddl_ragged r = ragged_of(batches[i / 8], false);
-        compare_attention(attention_of(r, heads[i / 2 % 4][0], heads[i / 2 % 4][1], i % 2), r.max_span, 2e-6);
+    enum { FORMATS = ATTENTION_FORMATS };
+    for (size_t i = 0; i < BATCHES * 4 * FORMATS; i++) {
+        struct ddl_ragged r = ragged_of(batches[i / 4 / FORMATS], false);
+        const size_t *head = heads[i / FORMATS % 4];
+        compare_attention(attention_of(r, head[0], head[1], i % FORMATS), r.max_span, 2e-6);
         release_all();
     }
 }

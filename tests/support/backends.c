@@ -51,7 +51,7 @@ void release_all(void)
 
 const char *isa_name(size_t i)
 {
-    static const char *const names[] = { "baseline", "avx2", "avx512", "avx512vnni", "avx512bf16" };
+    static const char *const names[] = { "baseline", "avx2", "avx512", "avx512vnni", "avx512bf16", "amx" };
     return i < sizeof names / sizeof *names ? names[i] : NULL;
 }
 

@@ -31,14 +31,15 @@ size_t cpu_attention_scratch(size_t T, size_t h)
     size_t block = attention_kv_block(T), packed, scores, sums, per_query, numbers;
     static_assert((int)SCORES_ROW <= (int)MOST_PANEL,
                   "the panels' scratch holds what rounding rows of scores adds");
-    if (h > SIZE_MAX - MOST_PANEL)
+    size_t pairs = attention_pairs_scratch(T, h);
+    if (h > SIZE_MAX - MOST_PANEL || pairs == SIZE_MAX)
         return SIZE_MAX;
     if (!ddl_size_mul(round_up(h, MOST_PANEL), 3 * block + 2 * QUERY_BLOCK, &packed) ||
         !ddl_size_mul(h, 2 * block + 2 * ROW_BLOCK + 1, &sums) || !ddl_size_add(h, FEW_QUERIES, &per_query) ||
         !ddl_size_mul(T, per_query, &scores) || !ddl_size_add(packed, sums, &numbers) ||
         !ddl_size_add(numbers, scores, &numbers) || !ddl_size_add(numbers, 2 * QUERY_BLOCK * block, &numbers))
         return SIZE_MAX;
-    return numbers;
+    return numbers > pairs ? numbers : pairs;
 }
 
 struct attention_rows attention_rows_of(const struct ddl_kernels *k, struct pack_args rows, size_t n,
@@ -52,13 +53,6 @@ struct attention_rows attention_rows_of(const struct ddl_kernels *k, struct pack
             rows.width, NULL);
     return (struct attention_rows){ buffer, rows.width };
 }
-
-struct task {
-    const struct cpu *cpu;
-    const void *args;
-    size_t parts;       /* of a head's queries, in forward */
-    bool products_only; /* no softmax: see ddl_ops.attention_products_fwd */
-};
 
 /* Queries of one head, and their scratch. */
 struct queries {
@@ -82,6 +76,7 @@ static struct softmax_args softmax_of(const struct queries *q, size_t t, size_t 
     struct softmax_args s = { .first = a->past + t,
                               .key = key,
                               .span = span,
+                              .scale = 1,
                               .S = q->S,
                               .top = q->top + t,
                               .total = q->total + t,
@@ -122,25 +117,19 @@ static void pack_kv(const struct queries *q, size_t key, size_t n)
     q->k->pack(&values, 0, n, NULL);
 }
 
-/* Whether the values of n keys from `key` on are finite. */
-static bool values_are_finite(const struct queries *q, size_t key, size_t n)
+bool attention_values_are_finite(const struct attention_args *a, size_t b, size_t head, size_t key, size_t n)
 {
-    const struct attention_args *a = q->a;
-    size_t at = q->b * a->v_batch + key * a->v_stride + q->head * a->h;
+    size_t at = b * a->v_batch + key * a->v_stride + head * a->h;
     for (size_t i = 0; i < n; i++, at += a->v_stride) {
-        for (size_t j = 0; j < a->h; j++) {
-            if (!isfinite(a->v16 ? ddl_bf16_widen(a->v16[at + j]) : a->v[at + j]))
-                return false;
-        }
+        int not_finite = 0;
+        for (size_t j = 0; a->v16 && j < a->h; j++)
+            not_finite |= !ddl_bf16_is_finite(a->v16[at + j]);
+        for (size_t j = 0; a->v && j < a->h; j++)
+            not_finite |= !isfinite(a->v[at + j]);
+        if (not_finite)
+            return false;
     }
     return true;
-}
-
-/* Keys of a block from `key` on that query t attends to, of `most`. */
-static size_t keys_of(const struct queries *q, size_t t, size_t key, size_t most)
-{
-    size_t end = q->a->past + t + 1;
-    return end > key ? attention_least(end - key, most) : 0;
 }
 
 /* y = S values for `rows` queries from t on and the block from `key` on. The weights of keys that a query
@@ -149,14 +138,14 @@ static size_t keys_of(const struct queries *q, size_t t, size_t key, size_t most
 static void mix_rows(const struct queries *q, const struct matmul_panels_args *mix, size_t t, size_t rows,
                      size_t key)
 {
-    size_t by_all = keys_of(q, t, key, mix->to);
-    if (values_are_finite(q, key + by_all, mix->to - by_all)) {
+    size_t by_all = attention_keys_of(q->a, t, key, mix->to);
+    if (attention_values_are_finite(q->a, q->b, q->head, key + by_all, mix->to - by_all)) {
         q->k->matmul_panels(mix, 0, rows, NULL);
         return;
     }
     for (size_t i = 0; i < rows; i++) {
         struct matmul_panels_args row = *mix;
-        row.to = keys_of(q, t + i, key, mix->to);
+        row.to = attention_keys_of(q->a, t + i, key, mix->to);
         row.A += i * mix->lda;
         row.C += i * mix->ldc;
         q->k->matmul_panels(&row, 0, 1, NULL);
@@ -202,7 +191,7 @@ static void rows_fwd(const struct queries *q, size_t t, size_t key, size_t n)
 /* A part of a head's queries: every so many blocks of rows, so that parts take the same time. */
 static void part_fwd(const void *args, size_t lo, size_t hi, float *scratch)
 {
-    const struct task *task = args;
+    const struct attention_task *task = args;
     const struct attention_args *a = task->args;
     size_t span = a->past + a->T, block = attention_kv_block(span), head = lo / task->parts;
     float *values = scratch + block * a->h, *S = values + block * round_up(a->h, MOST_PANEL);
@@ -301,8 +290,8 @@ static void mix_queries(const struct queries *q, const struct softmax_args *s)
 
 /* A head's queries where there are few: keys and values are read once, as they are. A query has the same bits
  * alone. */
-static void few_queries(const struct task *task, const struct attention_args *a, size_t b, size_t head,
-                        float *scratch)
+static void few_queries(const struct attention_task *task, const struct attention_args *a, size_t b,
+                        size_t head, float *scratch)
 {
     const struct ddl_kernels *k = task->cpu->k;
     size_t M = a->T, span = a->past + a->T, row = round_up(span, SCORES_ROW);
@@ -356,7 +345,7 @@ static bool continues(const struct ddl_ragged *r, size_t b)
  * queries are left to dense_fwd. */
 static void few_fwd(const void *args, size_t lo, size_t hi, float *scratch)
 {
-    const struct task *task = args;
+    const struct attention_task *task = args;
     const struct attention_args *a = task->args;
     size_t b = lo / a->H, head = lo % a->H;
     (void)hi;
@@ -376,7 +365,7 @@ static void few_fwd(const void *args, size_t lo, size_t hi, float *scratch)
 static void dense_fwd(const struct cpu *cpu, const struct attention_args *a, bool products_only)
 {
     size_t heads = a->T ? a->B * a->H : 0, span = a->past + a->T;
-    struct task task = { .cpu = cpu, .args = a, .parts = 1, .products_only = products_only };
+    struct attention_task task = { .cpu = cpu, .args = a, .parts = 1, .products_only = products_only };
     parallel_fits(cpu, cpu_attention_scratch(span, a->h));
     if (a->T <= FEW_QUERIES) {
         parallel_tasks(cpu, heads, (1 + a->T / 4) * span * a->h, few_fwd, &task);
@@ -385,7 +374,9 @@ static void dense_fwd(const struct cpu *cpu, const struct attention_args *a, boo
     if (cpu->threads > 1 && heads > 0 && heads < TASKS_PER_THREAD * cpu->threads)
         task.parts = attention_least(round_up(TASKS_PER_THREAD * cpu->threads, heads) / heads,
                                      round_up(a->T, QUERY_BLOCK) / QUERY_BLOCK);
-    parallel_tasks(cpu, heads * task.parts, (1 + a->T / task.parts / 4) * span * a->h, part_fwd, &task);
+    bool pairs = attention_in_pairs(cpu, a->h) && a->q16 && a->k16 && a->y16;
+    parallel_tasks(cpu, heads * task.parts, (1 + a->T / task.parts / 4) * span * a->h,
+                   pairs ? attention_pairs_fwd : part_fwd, &task);
 }
 
 /* The largest past + rows of a sequence. */
@@ -405,7 +396,7 @@ static void ragged_fwd(const struct cpu *cpu, const struct attention_args *a, bo
 {
     const struct ddl_ragged *r = &a->ragged;
     size_t span = longest_span(r);
-    struct task task = { .cpu = cpu, .args = a, .parts = 1, .products_only = products_only };
+    struct attention_task task = { .cpu = cpu, .args = a, .parts = 1, .products_only = products_only };
     parallel_fits(cpu, cpu_attention_scratch(span, a->h));
     parallel_tasks(cpu, r->B * a->H, (1 + FEW_QUERIES / 4) * span * a->h, few_fwd, &task);
     for (size_t b = 0; r->max_rows > FEW_QUERIES && b < r->B; b++) {

@@ -4,6 +4,14 @@
 
 #include "backend/cpu/cpu.h"
 
+/* A pass: of rows_fn's that get a head, or in forward a part of its queries (head * parts + part). */
+struct attention_task {
+    const struct cpu *cpu;
+    const void *args;
+    size_t parts;       /* of a head's queries, in forward */
+    bool products_only; /* no softmax: see ddl_ops.attention_products_fwd */
+};
+
 enum {
     ROW_BLOCK = 12,              /* queries, or keys, of one product: whole tiles of every instruction set */
     QUERY_BLOCK = 8 * ROW_BLOCK, /* queries that add to dk and dv at a time, and that a task has at least  */
@@ -40,5 +48,24 @@ struct attention_rows {
 };
 struct attention_rows attention_rows_of(const struct ddl_kernels *k, struct pack_args rows, size_t n,
                                         float *buffer);
+
+/* Keys of a block of `most` from `key` on that query t attends to. */
+static inline size_t attention_keys_of(const struct attention_args *a, size_t t, size_t key, size_t most)
+{
+    size_t end = a->past + t + 1;
+    return end > key ? attention_least(end - key, most) : 0;
+}
+
+/* Whether the values of n keys from `key` on, of a head of sequence b, are finite. */
+bool attention_values_are_finite(const struct attention_args *a, size_t b, size_t head, size_t key, size_t n);
+
+/* Products of bfloat16 operands (attention_pairs.c), where all operands are bfloat16. */
+static inline bool attention_in_pairs(const struct cpu *cpu, size_t h)
+{
+    return cpu->k->matmul_pairs && h % PAIRS_WIDTH == 0;
+}
+rows_fn attention_pairs_fwd, attention_pairs_bwd;
+/* Numbers of scratch; SIZE_MAX: out of range. */
+size_t attention_pairs_scratch(size_t T, size_t h);
 
 #endif

@@ -4,12 +4,6 @@
 #include "backend/cpu/attention.h"
 #include "backend/cpu/parallel.h"
 
-struct task {
-    const struct cpu *cpu;
-    const struct attention_grad_args *args;
-    bool products_only; /* no softmax: see ddl_ops.attention_products_bwd */
-};
-
 /* Rows of a gradient that are summed, `stride` apart. */
 struct sums {
     float *x;
@@ -64,6 +58,7 @@ static void softmax_rows(const struct head *g, size_t r, size_t n)
                                             .span = g->span,
                                             .h = a->h,
                                             .scale = a->scale,
+                                            .score_scale = 1,
                                             .S = g->S + r * g->span,
                                             .dP = g->dP + r * g->span,
                                             .v = v.x,
@@ -178,7 +173,7 @@ static void kv_block_bwd(struct head *g, float *dk, float *dv)
 
 static void head_bwd(const void *args, size_t lo, size_t hi, float *scratch)
 {
-    const struct task *task = args;
+    const struct attention_task *task = args;
     const struct attention_grad_args *a = task->args;
     size_t block = attention_kv_block(a->T), wide = round_up(a->h, MOST_PANEL);
     struct head g = { .k = task->cpu->k, .a = a, .b = lo / a->H, .head = lo % a->H, .keys = scratch };
@@ -203,9 +198,10 @@ static void head_bwd(const void *args, size_t lo, size_t hi, float *scratch)
 
 static void attention_bwd(const struct cpu *cpu, const struct attention_grad_args *a, bool products_only)
 {
-    struct task task = { .cpu = cpu, .args = a, .products_only = products_only };
+    struct attention_task task = { .cpu = cpu, .args = a, .products_only = products_only };
     parallel_fits(cpu, cpu_attention_scratch(a->T, a->h));
-    parallel_tasks(cpu, a->B * a->H, a->T * a->T * a->h / 4, head_bwd, &task);
+    parallel_tasks(cpu, a->B * a->H, a->T * a->T * a->h / 4,
+                   attention_in_pairs(cpu, a->h) && a->q16 ? attention_pairs_bwd : head_bwd, &task);
 }
 
 void cpu_attention_bwd(void *ctx, const struct attention_grad_args *a)

@@ -1,7 +1,13 @@
+#define _DEFAULT_SOURCE /* syscall */
 #include "backend/cpu/isa.h"
 
 #include <stdlib.h>
 #include <string.h>
+#ifdef DDL_HAS_ISA_amx
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 static bool always(void)
 {
@@ -39,6 +45,17 @@ static bool has_avx512bf16(void)
 }
 #endif
 
+#ifdef DDL_HAS_ISA_amx
+/* The processor has tiles, and Linux lets this process use their registers, which it must be requested. */
+static bool has_amx(void)
+{
+    enum { SEVENTH = 7, BF16 = 1 << 22, TILE = 1 << 24, REQUEST_REGISTERS = 0x1023, TILE_DATA = 18 };
+    unsigned a, b, c, d = 0;
+    return has_avx512bf16() && __get_cpuid_count(SEVENTH, 0, &a, &b, &c, &d) && d & BF16 && d & TILE &&
+           syscall(SYS_arch_prctl, REQUEST_REGISTERS, TILE_DATA) == 0;
+}
+#endif
+
 /* Worst first. */
 static const struct isa {
     const char *name;
@@ -57,6 +74,9 @@ static const struct isa {
 #endif
 #ifdef DDL_HAS_ISA_avx512bf16
     { "avx512bf16", &ddl_kernels_avx512bf16, has_avx512bf16 },
+#endif
+#ifdef DDL_HAS_ISA_amx
+    { "amx", &ddl_kernels_amx, has_amx },
 #endif
 };
 enum { N_SETS = sizeof sets / sizeof *sets };
@@ -87,7 +107,7 @@ ddl_status isa_choose(const struct ddl_kernels **kernels, const char **name, str
     }
     return ddl_error_set(
         err, DDL_E_USAGE,
-        "DDL_ISA: '%s' is not an instruction set of this build (baseline, avx2, avx512, avx512vnni or "
-        "avx512bf16 on x86-64; baseline elsewhere)",
+        "DDL_ISA: '%s' is not an instruction set of this build (baseline, avx2, avx512, avx512vnni, "
+        "avx512bf16 or amx on x86-64; baseline elsewhere)",
         wanted);
 }

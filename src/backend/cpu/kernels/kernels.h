@@ -20,7 +20,8 @@ typedef void rows_fn(const void *args, size_t lo, size_t hi, float *scratch);
 struct softmax_args {
     size_t first, key; /* positions of row 0 and of column 0 */
     size_t span;       /* keys in the block                  */
-    float *S;          /* (rows, span) scaled scores -> exp(S - top), unnormalized              */
+    float scale;       /* of the scores in S; 1: they are scaled */
+    float *S;          /* (rows, span) scores -> exp(scale S - top), unnormalized */
     float *top;        /* (rows) the largest score so far                                       */
     double *total;     /* (rows) sum of exp(score - top) so far                                 */
     size_t h;
@@ -33,13 +34,13 @@ struct softmax_args {
     size_t lse_stride;
 };
 
-/* Backward of the same: P = exp(S - lse), dS = P (dP - D) scale, D = dy . y. */
+/* Backward of the same: P = exp(score_scale S - lse), dS = P (dP - D) scale, D = dy . y. */
 struct softmax_grad_args {
     size_t first, key, span, h;
-    float scale;
-    float *S;       /* (rows, span) scaled scores -> P */
-    float *dP;      /* (rows, span) dP -> dS           */
-    const float *v; /* (h) of key 0                    */
+    float scale, score_scale; /* of dS; of the scores in S, 1: they are scaled */
+    float *S;                 /* (rows, span) scores -> P */
+    float *dP;                /* (rows, span) dP -> dS           */
+    const float *v;           /* (h) of key 0                    */
     const float *y, *dy;
     size_t y_stride, dy_stride;
     const float *lse;
@@ -71,6 +72,73 @@ struct matmul_panels_args {
     bool trans_a;
     const float *B;
     size_t depth;
+    float *C;
+    size_t ldc;
+    bool add;
+};
+
+/* Attention's products of bfloat16 operands (pairs.c). Their sizes are multiples of PAIRS_BLOCK: what is not
+ * there is 0. A matrix (K, N) "in pairs" has panels of so many columns; in a panel rows 2k and 2k + 1 lie
+ * interleaved, column by column. */
+enum { PAIRS_BLOCK = 32, PAIRS_WIDTH = 16 };
+
+/* n rows of x rounded, or of x16, a multiple of PAIRS_WIDTH numbers each; filled up with zeros to whole
+ * blocks. */
+struct pairs_source {
+    size_t width, stride; /* numbers of a row; from row to row */
+    const float *x;
+    const uint16_t *x16; /* then x is NULL */
+};
+/* They become rows of y. The kernel's rows are [0, n). */
+struct round_rows_args {
+    struct pairs_source from;
+    uint16_t *y; /* rows ldy apart                                               */
+    size_t ldy;  /* the width in whole blocks */
+};
+/* They, of x16, become rows of a matrix in pairs, or its columns. */
+struct pack_pairs_args {
+    struct pairs_source from;
+    bool transpose;
+    uint16_t *panels;
+    size_t depth; /* K */
+};
+/* y (width, n in whole blocks) = the transpose of whole blocks of rows. The kernel's rows are those of x. */
+struct transpose_rows_args {
+    size_t width;
+    const uint16_t *x;
+    size_t ldx;
+    uint16_t *y;
+    size_t ldy;
+};
+/* n rows of y, `width` numbers each, = columns of x, rounded. The kernel's rows are those of y. */
+struct round_columns_args {
+    size_t width;
+    const float *x; /* in whole blocks */
+    size_t ldx;
+    uint16_t *y;
+    size_t ldy;
+};
+/* Rows of scores to weights: softmax_args, whose rows are whole blocks, and the weights rounded. */
+struct softmax_pairs_args {
+    struct softmax_args softmax;
+    bool products_only; /* the scores are the weights */
+    uint16_t *y, *rest; /* (rows, span); what rounding left, rounded likewise */
+};
+/* Backward of the same: P and dS in pairs, in rows that begin at `row`, and rows of dS. */
+struct softmax_pairs_grad_args {
+    struct softmax_grad_args softmax;
+    bool products_only;
+    uint16_t *P, *P_rest, *dS;
+    size_t depth, row;
+    uint16_t *dS_rows; /* (rows, span) */
+};
+/* C (M, N) = A B, or += where `add`, with B in pairs. */
+struct matmul_pairs_args {
+    size_t N, K;
+    const uint16_t *A;
+    size_t lda;
+    const uint16_t *B;
+    size_t depth; /* rows of B's panels, at least K */
     float *C;
     size_t ldc;
     bool add;
@@ -131,9 +199,10 @@ struct parts_args {
     float *first; /* part 0; part p is p * stride further */
 };
 
-/* name; what `rows` are; scratch. In two lists: the kernels with dot products of bytes or of pairs of
+/* name; what `rows` are; scratch. In three lists: the kernels with dot products of bytes or of pairs of
  * bfloat16 numbers (int8.c, skinny.c), and the others, which have no faster form with those instructions: the
- * sets that add only them share the others with the set below (DdlKernels.cmake). */
+ * sets that add only them share the others with the set below (DdlKernels.cmake). Kernels of the last list
+ * are NULL in sets without tiles. */
 #define DDL_DOT_KERNELS(X)                                                                                   \
     X(matmul_skinny)      /* columns of C, op(B) = B^T; any M               */                               \
     X(mixed_skinny)       /* columns of C, op(B) = B^T; mixed_args          */                               \
@@ -226,19 +295,29 @@ struct parts_args {
     X(sum_squares)       /* of a float array; the sum, a double        */                                    \
     X(sum_parts)         /* numbers; parts_args                        */
 
-#define DDL_KERNELS(X) DDL_DOT_KERNELS(X) DDL_OTHER_KERNELS(X)
+#define DDL_PAIRS_KERNELS(X)                                                                                 \
+    X(round_rows)        /* rows of x; round_rows_args                   */                                  \
+    X(pack_pairs)        /* rows of x; pack_pairs_args                   */                                  \
+    X(softmax_pairs_fwd) /* queries; softmax_pairs_args */                                                   \
+    X(softmax_pairs_bwd) /* queries; softmax_pairs_grad_args */                                              \
+    X(transpose_rows)    /* rows of x; transpose_rows_args               */                                  \
+    X(round_columns)     /* columns of x; round_columns_args             */                                  \
+    X(matmul_pairs)      /* rows of C, whole blocks; matmul_pairs_args   */
+
+#define DDL_KERNELS(X) DDL_DOT_KERNELS(X) DDL_OTHER_KERNELS(X) DDL_PAIRS_KERNELS(X)
 
 struct ddl_kernels {
 #define DECLARE_MEMBER(name) rows_fn *name;
     DDL_KERNELS(DECLARE_MEMBER)
 #undef DECLARE_MEMBER
+    bool dots_bf16;    /* has dot products of pairs of bfloat16 numbers */
     size_t most_tiles; /* rows of A up to which matmul_q8_tiles is used: beyond, B is dequantized for the
                           library */
 };
 
 /* One table for each instruction set that the build has; isa.c chooses. */
 extern const struct ddl_kernels ddl_kernels_baseline, ddl_kernels_avx2, ddl_kernels_avx512,
-    ddl_kernels_avx512vnni, ddl_kernels_avx512bf16;
+    ddl_kernels_avx512vnni, ddl_kernels_avx512bf16, ddl_kernels_amx;
 
 /* The name of a kernel in the set that is being compiled: of the first list and of functions of one file
  * (DDL_ISA), and of the second list (DDL_OTHER_ISA, which is DDL_ISA where those are compiled). */
@@ -252,6 +331,7 @@ extern const struct ddl_kernels ddl_kernels_baseline, ddl_kernels_avx2, ddl_kern
 #define DECLARE_OTHER(name) DECLARE_KERNEL(DDL_OTHER_KERNEL(name))
 DDL_DOT_KERNELS(DECLARE_DOT)
 DDL_OTHER_KERNELS(DECLARE_OTHER)
+DDL_PAIRS_KERNELS(DECLARE_DOT)
 #undef DECLARE_OTHER
 #undef DECLARE_DOT
 #undef DECLARE_KERNEL

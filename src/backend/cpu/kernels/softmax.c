@@ -1,33 +1,12 @@
 /* Softmax: of the loss, and of attention's score blocks. */
 #include "backend/cpu/kernels/bf16.h"
 #include "backend/cpu/kernels/kernels.h"
-#include "backend/cpu/kernels/vmath.h"
+#include "backend/cpu/kernels/softmax.h"
 
 #include <string.h>
 
-/* A long row's sum is taken run by run in double. The entropy is a difference, and needs shorter runs. */
-enum { RUN = 512, SHORT_RUN = 64 };
-
-/* y = exp(x - top), and its sum; y may be x or NULL */
-static double exp_sum(size_t n, const float *x, float top, float *y)
-{
-    double total = 0;
-    for (size_t first = 0; first < n; first += RUN) {
-        size_t end = n - first < RUN ? n : first + RUN;
-        float sum = 0;
-        if (y) {
-#pragma omp simd reduction(+ : sum)
-            for (size_t i = first; i < end; i++)
-                sum += y[i] = vexp(x[i] - top);
-        } else {
-#pragma omp simd reduction(+ : sum)
-            for (size_t i = first; i < end; i++)
-                sum += vexp(x[i] - top);
-        }
-        total += (double)sum;
-    }
-    return total;
-}
+/* The entropy is a difference, and needs shorter runs than exp_sum. */
+enum { SHORT_RUN = 64 };
 
 void DDL_KERNEL(cross_entropy)(const void *args, size_t lo, size_t hi, float *scratch)
 {
@@ -43,7 +22,7 @@ void DDL_KERNEL(cross_entropy)(const void *args, size_t lo, size_t hi, float *sc
             continue;
         }
         float top = largest(a->V, z), at_target = z[target];
-        double total = exp_sum(a->V, z, top, a->grad ? z : NULL);
+        double total = exp_sum(a->V, z, 1, top, a->grad ? z : NULL);
         a->loss[n] = (float)(log(total) + ((double)top - (double)at_target));
         if (!a->grad)
             continue;
@@ -70,7 +49,7 @@ void DDL_KERNEL(loss_tile)(const void *args, size_t lo, size_t hi, float *scratc
             before = a->total[n] * exp((double)a->top[n] - (double)top);
         }
         a->top[n] = top;
-        a->total[n] = before + exp_sum(a->n, z, top, NULL);
+        a->total[n] = before + exp_sum(a->n, z, 1, top, NULL);
         size_t target = (size_t)a->targets[n];
         if (a->targets[n] >= 0 && target >= a->first && target - a->first < a->n)
             a->at_target[n] = z[target - a->first];
@@ -149,32 +128,6 @@ void DDL_KERNEL(rank)(const void *args, size_t lo, size_t hi, float *scratch)
     }
 }
 
-/* Columns that row r sees. */
-static size_t seen(size_t first, size_t row, size_t key, size_t span)
-{
-    size_t keys = first + row + 1;
-    return keys <= key ? 0 : keys - key < span ? keys - key : span;
-}
-
-/* A row's top and total with n scores more, which become weights; its y so far is scaled to the new top.
- * While all scores are -infinity the weights are 0. */
-static void add_scores(const struct softmax_args *a, size_t r, float *S, size_t n)
-{
-    float top = largest(n, S), *y = a->y + r * a->y_stride;
-    double before = 0;
-    if (a->key > 0 && a->total[r] != 0) {
-        top = a->top[r] > top ? a->top[r] : top;
-        double by = exp((double)a->top[r] - (double)top);
-        float scale = (float)by;
-        before = by * a->total[r];
-#pragma omp simd
-        for (size_t i = 0; i < a->h; i++)
-            y[i] *= scale;
-    }
-    a->top[r] = top;
-    a->total[r] = before + exp_sum(n, S, top == -INFINITY ? 0 : top, S);
-}
-
 void DDL_KERNEL(softmax_fwd)(const void *args, size_t lo, size_t hi, float *scratch)
 {
     const struct softmax_args *a = args;
@@ -209,21 +162,9 @@ void DDL_KERNEL(softmax_bwd)(const void *args, size_t lo, size_t hi, float *scra
     const struct softmax_grad_args *a = args;
     (void)scratch;
     for (size_t r = lo; r < hi; r++) {
-        float *S = a->S + r * a->span, *dP = a->dP + r * a->span, scale = a->scale;
-        const float *dy = a->dy + r * a->dy_stride;
-        float lse = a->lse[r * a->lse_stride], mean = dot(a->h, a->y + r * a->y_stride, dy);
+        float *S = a->S + r * a->span, *dP = a->dP + r * a->span;
         size_t n = seen(a->first, r, a->key, a->span);
-        /* The first query attends to one key: y is v, and dP equals the mean. dP is computed by the same sum
-         * as the mean, because another order of summation would leave a rounding error where the gradient is
-         * 0, and AdamW would make full steps of it. */
-        if (a->first + r == 0)
-            dP[0] = dot(a->h, a->v, dy);
-#pragma omp simd
-        for (size_t s = 0; s < n; s++) {
-            float p = vexp(S[s] - lse);
-            S[s] = p;
-            dP[s] = p * (dP[s] - mean) * scale;
-        }
+        grad_row(a, r, S, dP, n);
         memset(S + n, 0, (a->span - n) * sizeof *S);
         memset(dP + n, 0, (a->span - n) * sizeof *dP);
     }

@@ -116,6 +116,10 @@ INLINE vec dot_bf16(vec sum, vec a, vec b) /* for code that is compiled but not 
 }
 #endif
 
+#if defined(__AMX_BF16__)
+#define HAVE_TILES
+#endif
+
 INLINE void store(float *x, vec a)
 {
     *(vec_anywhere *)x = a;

@@ -1,0 +1,78 @@
+/* What the softmax of attention's score blocks does with a row. */
+#ifndef DDL_BACKEND_CPU_SOFTMAX_H
+#define DDL_BACKEND_CPU_SOFTMAX_H
+
+#include "backend/cpu/kernels/kernels.h"
+#include "backend/cpu/kernels/vec.h"
+#include "backend/cpu/kernels/vmath.h"
+
+/* A long row's sum is taken run by run in double. */
+enum { RUN = 512 };
+
+/* y = exp(scale x - top), and its sum; y may be x or NULL */
+INLINE double exp_sum(size_t n, const float *x, float scale, float top, float *y)
+{
+    double total = 0;
+    for (size_t first = 0; first < n; first += RUN) {
+        size_t end = n - first < RUN ? n : first + RUN;
+        float sum = 0;
+        if (y) {
+#pragma omp simd reduction(+ : sum)
+            for (size_t i = first; i < end; i++)
+                sum += y[i] = vexp(x[i] * scale - top);
+        } else {
+#pragma omp simd reduction(+ : sum)
+            for (size_t i = first; i < end; i++)
+                sum += vexp(x[i] * scale - top);
+        }
+        total += (double)sum;
+    }
+    return total;
+}
+
+/* Columns that row r sees. */
+INLINE size_t seen(size_t first, size_t row, size_t key, size_t span)
+{
+    size_t keys = first + row + 1;
+    return keys <= key ? 0 : keys - key < span ? keys - key : span;
+}
+
+/* A row's top and total with n scores more, which become weights; its y so far is scaled to the new top.
+ * While all scores are -infinity the weights are 0. */
+INLINE void add_scores(const struct softmax_args *a, size_t r, float *S, size_t n)
+{
+    float top = largest(n, S) * a->scale, *y = a->y + r * a->y_stride;
+    double before = 0;
+    if (a->key > 0 && a->total[r] != 0) {
+        top = a->top[r] > top ? a->top[r] : top;
+        double by = exp((double)a->top[r] - (double)top);
+        float scale = (float)by;
+        before = by * a->total[r];
+#pragma omp simd
+        for (size_t i = 0; i < a->h; i++)
+            y[i] *= scale;
+    }
+    a->top[r] = top;
+    a->total[r] = before + exp_sum(n, S, a->scale, top == -INFINITY ? 0 : top, S);
+}
+
+/* Scores S and dP of row r, of which the first n are computed, to P and dS. */
+INLINE void grad_row(const struct softmax_grad_args *a, size_t r, float *S, float *dP, size_t n)
+{
+    float scale = a->scale, score_scale = a->score_scale, lse = a->lse[r * a->lse_stride];
+    const float *dy = a->dy + r * a->dy_stride;
+    float mean = dot(a->h, a->y + r * a->y_stride, dy);
+    /* The first query attends to one key: y is v, and dP equals the mean. dP is computed by the same sum as
+     * the mean, because another order of summation would leave a rounding error where the gradient is 0, and
+     * AdamW would make full steps of it. */
+    if (a->first + r == 0)
+        dP[0] = dot(a->h, a->v, dy);
+#pragma omp simd
+    for (size_t s = 0; s < n; s++) {
+        float p = vexp(S[s] * score_scale - lse);
+        S[s] = p;
+        dP[s] = p * (dP[s] - mean) * scale;
+    }
+}
+
+#endif
