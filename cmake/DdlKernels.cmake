@@ -1,8 +1,8 @@
 # src/backend/cpu/kernels/ once per instruction set. Every file there names its functions with DDL_KERNEL(name), which
 # appends the set's name; cpu/isa.c picks one set at start. Sets DDL_KERNEL_OBJECTS and DDL_KERNEL_TARGETS.
-include(CheckCCompilerFlag)
+include(CheckCSourceCompiles)
 file(GLOB DDL_KERNEL_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/backend/cpu/kernels/*.c)
-# Those with dot products (DDL_DOT_KERNELS in kernels.h), and the table of a set.
+# Those with dot products and tiles (DDL_DOT_KERNELS, DDL_PAIRS_KERNELS in kernels.h), and the table of a set.
 set(DDL_DOT_SOURCES ${DDL_KERNEL_SOURCES})
 list(FILTER DDL_DOT_SOURCES INCLUDE REGEX "/(int8|pairs|skinny|table)[.]c$")
 set(DDL_KERNEL_OBJECTS "")
@@ -61,10 +61,13 @@ if(DDL_KERNEL_SOURCES)
     ddl_kernels(avx512vnni avx512 -march=x86-64-v4 -mavx512vnni -mtune=generic -mprefer-vector-width=512)
     # Dot products of pairs of bfloat16: steps of many sequences at twice the rate of float32.
     ddl_kernels(avx512bf16 avx512 -march=x86-64-v4 -mavx512vnni -mavx512bf16 -mtune=generic -mprefer-vector-width=512)
-    # Products of tiles, for attention in bfloat16.
-    check_c_compiler_flag(-mamx-bf16 DDL_COMPILES_AMX)
+    # Products of tiles (pairs.c), where the compiler and the assembler have them.
+    set(CMAKE_REQUIRED_FLAGS "-mamx-tile -mamx-bf16")
+    check_c_source_compiles("#include <immintrin.h>
+      int main(void) { _tile_zero(0); _tile_dpbf16ps(0, 1, 2); _tile_release(); return 0; }" DDL_COMPILES_AMX)
+    unset(CMAKE_REQUIRED_FLAGS)
     if(DDL_COMPILES_AMX)
-      ddl_kernels(amx avx512 -march=x86-64-v4 -mavx512vnni -mavx512bf16 -mamx-tile -mamx-bf16 -mtune=generic
+      ddl_kernels(amx avx512 -march=x86-64-v4 -mavx512vnni -mavx512bf16 -mamx-tile -mamx-bf16 -DHAVE_TILES -mtune=generic
                   -mprefer-vector-width=512)
     endif()
   endif()

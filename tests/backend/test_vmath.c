@@ -1,6 +1,7 @@
 /* exp, sigmoid and tanh of the kernels over the floats: every one of them in steps, and the special ones. */
 #include "backend/cpu/kernels/vmath.h"
 
+#include "backend/cpu/cpu.h"
 #include "support/backends.h"
 
 #include <float.h>
@@ -77,6 +78,33 @@ static void check_ops(struct ddl_backend *backend, const float *x, size_t n, flo
         assert_true(isnan(x[i]) ? isnan(y[i]) : ulps(y[i], tanh((double)x[i])) <= 3);
 }
 
+/* exp of vectors and of what is left of a row, in the gradient of softmax: P = exp(S - lse), lse = 0. */
+static void check_softmax(const struct ddl_kernels *kernels, const float *x, size_t n)
+{
+    enum { LONGEST = 37 };
+    static const float one = 1, zero = 0;
+    float S[LONGEST], dP[LONGEST] = { 0 };
+    for (size_t i = 0, length = 1; i < n; i += length, length = length % LONGEST + 1) {
+        length = length < n - i ? length : n - i;
+        memcpy(S, x + i, length * sizeof *S);
+        const struct softmax_grad_args args = { .first = length, /* not the first query */
+                                                .span = length,
+                                                .h = 1,
+                                                .scale = 1,
+                                                .score_scale = 1,
+                                                .S = S,
+                                                .dP = dP,
+                                                .v = &one,
+                                                .y = &one,
+                                                .dy = &one,
+                                                .lse = &zero };
+        kernels->softmax_bwd(&args, 0, 1, NULL);
+        for (size_t j = 0; j < length; j++)
+            assert_true(isnan(x[i + j]) ? isnan(S[j]) : ulps(S[j], exp((double)x[i + j])) <= 1.5);
+        memset(dP, 0, sizeof dP);
+    }
+}
+
 static void test_instruction_sets(void **state)
 {
     (void)state;
@@ -87,8 +115,10 @@ static void test_instruction_sets(void **state)
     x[0] = INFINITY, x[1] = -INFINITY, x[2] = NAN, x[3] = -0.0f;
     for (size_t i = 0; isa_name(i); i++) {
         struct ddl_backend *backend = cpu_backend(isa_name(i), 1);
-        if (backend)
+        if (backend) {
             check_ops(backend, x, COUNT, y);
+            check_softmax(((const struct cpu *)backend->ctx)->k, x, COUNT);
+        }
         ddl_backend_free(backend);
     }
     release_all();

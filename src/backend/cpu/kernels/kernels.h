@@ -200,9 +200,9 @@ struct parts_args {
 };
 
 /* name; what `rows` are; scratch. In three lists: the kernels with dot products of bytes or of pairs of
- * bfloat16 numbers (int8.c, skinny.c), and the others, which have no faster form with those instructions: the
- * sets that add only them share the others with the set below (DdlKernels.cmake). Kernels of the last list
- * are NULL in sets without tiles. */
+ * bfloat16 numbers (int8.c, skinny.c); the others, which have no faster form with those instructions: the
+ * sets that add only them share the others with the set below (DdlKernels.cmake); and those of tiles, NULL in
+ * sets without them. */
 #define DDL_DOT_KERNELS(X)                                                                                   \
     X(matmul_skinny)      /* columns of C, op(B) = B^T; any M               */                               \
     X(mixed_skinny)       /* columns of C, op(B) = B^T; mixed_args          */                               \
@@ -319,8 +319,8 @@ struct ddl_kernels {
 extern const struct ddl_kernels ddl_kernels_baseline, ddl_kernels_avx2, ddl_kernels_avx512,
     ddl_kernels_avx512vnni, ddl_kernels_avx512bf16, ddl_kernels_amx;
 
-/* The name of a kernel in the set that is being compiled: of the first list and of functions of one file
- * (DDL_ISA), and of the second list (DDL_OTHER_ISA, which is DDL_ISA where those are compiled). */
+/* The name of a kernel in the set that is being compiled: of the first and the last list and of functions of
+ * one file (DDL_ISA), and of the second list (DDL_OTHER_ISA, which is DDL_ISA where those are compiled). */
 #ifdef DDL_ISA
 #define DDL_KERNEL_JOIN(name, isa) ddl_##name##_##isa
 #define DDL_KERNEL_NAME(name, isa) DDL_KERNEL_JOIN(name, isa)

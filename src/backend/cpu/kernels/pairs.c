@@ -1,5 +1,5 @@
-/* Attention's products of bfloat16 operands with AMX, in tiles of 16 rows of 16 pairs, summed in float32. */
-#include "backend/cpu/kernels/bf16.h"
+/* Attention's products of bfloat16 operands with AMX, in tiles of 16 rows of 16 pairs, summed in float32.
+ * Here subnormal numbers count as 0. */
 #include "backend/cpu/kernels/kernels.h"
 #include "backend/cpu/kernels/softmax.h"
 
@@ -14,7 +14,7 @@ typedef uint16_t halves __attribute__((vector_size(2 * V)));
 typedef uint16_t halves_anywhere __attribute__((vector_size(2 * V), aligned(2), may_alias));
 static_assert((int)PAIRS_BLOCK == 2 * (int)V, "a block is two vectors of numbers, or one of pairs");
 
-/* To nearest, ties to even; a NaN stays one. */
+/* To nearest, ties to even; a NaN stays one, a subnormal number becomes 0. */
 INLINE halves rounded(vec x)
 {
     return (halves)_mm512_cvtneps_pbh((__m512)x);
@@ -136,37 +136,46 @@ void DDL_KERNEL(pack_pairs)(const void *args, size_t lo, size_t hi, float *scrat
     }
 }
 
-/* Makes numbers n and on of a row, in whole vectors, such that their weights are 0; returns their end. */
-INLINE size_t mask_row(float *S, size_t n)
+/* Zeros behind n numbers of a row, up to a whole vector, whose end is returned. */
+INLINE size_t fill_vector(float *x, size_t n)
 {
     size_t end = (n + V - 1) / V * V;
     for (size_t i = n; i < end; i++)
-        S[i] = -INFINITY;
+        x[i] = 0;
     return end;
+}
+
+/* x rounded to y, and what that leaves to rest: `end` numbers, then zeros; all in whole vectors. */
+INLINE void split_row(size_t span, const float *x, size_t end, uint16_t *y, uint16_t *rest)
+{
+    for (size_t i = 0; i < end; i += V) {
+        vec all = load(x + i);
+        halves high = rounded(all);
+        store_halves(y + i, high);
+        store_halves(rest + i, rounded(all - (vec)(lower(high) << 16)));
+    }
+    memset(y + end, 0, (span - end) * sizeof *y);
+    memset(rest + end, 0, (span - end) * sizeof *rest);
 }
 
 void DDL_KERNEL(softmax_pairs_fwd)(const void *args, size_t lo, size_t hi, float *scratch)
 {
     const struct softmax_pairs_args *a = args;
     const struct softmax_args *s = &a->softmax;
+    const size_t span = s->span;
     (void)scratch;
     for (size_t r = lo; r < hi; r++) {
-        float *S = s->S + r * s->span;
-        size_t n = a->products_only ? s->span : seen(s->first, r, s->key, s->span), end = n;
+        float *S = s->S + r * span;
+        size_t n = a->products_only ? span : seen(s->first, r, s->key, span), end = n;
         if (n > 0 && !a->products_only) {
-            end = mask_row(S, n);
-            add_scores(s, r, S, end);
+            add_scores(s, r, S, n);
+            end = fill_vector(S, n);
         }
-        for (size_t i = 0; i < s->span; i += V) {
-            vec x = i < end ? load(S + i) : splat(0);
-            halves y = rounded(x);
-            store_halves(a->y + r * s->span + i, y);
-            store_halves(a->rest + r * s->span + i, rounded(x - (vec)(lower(y) << 16)));
-        }
+        split_row(span, S, end, a->y + r * span, a->rest + r * span);
     }
-    size_t missing = rows_missing(hi) * s->span * sizeof *a->y;
-    memset(a->y + hi * s->span, 0, missing);
-    memset(a->rest + hi * s->span, 0, missing);
+    size_t missing = rows_missing(hi) * span * sizeof *a->y;
+    memset(a->y + hi * span, 0, missing);
+    memset(a->rest + hi * span, 0, missing);
 }
 
 /* P and dS of row r < n; returns how many are not 0 for sure, in whole vectors. */
@@ -178,9 +187,10 @@ INLINE size_t pairs_grad_row(const struct softmax_pairs_grad_args *a, size_t r, 
         return 0;
     if (a->products_only)
         return s->span;
-    size_t end = mask_row(S, seen(s->first, r, s->key, s->span));
-    grad_row(s, r, S, dP, end);
-    return end;
+    size_t n_seen = seen(s->first, r, s->key, s->span);
+    grad_row(s, r, S, dP, n_seen);
+    fill_vector(dP, n_seen);
+    return fill_vector(S, n_seen);
 }
 
 void DDL_KERNEL(softmax_pairs_bwd)(const void *args, size_t lo, size_t hi, float *scratch)
@@ -188,21 +198,23 @@ void DDL_KERNEL(softmax_pairs_bwd)(const void *args, size_t lo, size_t hi, float
     const struct softmax_pairs_grad_args *a = args;
     const struct softmax_grad_args *s = &a->softmax;
     (void)scratch;
+    const size_t span = s->span, depth = a->depth, row = a->row;
     for (size_t r = lo; r < hi + rows_missing(hi); r += 2) {
-        size_t ends[2] = { pairs_grad_row(a, r, hi), pairs_grad_row(a, r + 1, hi) };
-        const float *S = s->S + r * s->span, *dS = s->dP + r * s->span;
-        for (size_t i = 0; i < s->span; i += V) {
-            size_t at = pairs_at(a->row + r, i, a->depth);
+        const size_t ends[2] = { pairs_grad_row(a, r, hi), pairs_grad_row(a, r + 1, hi) };
+        const float *S = s->S + r * span, *dS = s->dP + r * span;
+        uint16_t *P = a->P, *P_rest = a->P_rest, *dS_pairs = a->dS, *dS_rows = a->dS_rows + r * span;
+        for (size_t i = 0; i < span; i += V) {
+            const size_t at = pairs_at(row + r, i, depth);
             vec even = i < ends[0] ? load(S + i) : splat(0);
-            vec odd = i < ends[1] ? load(S + s->span + i) : splat(0);
+            vec odd = i < ends[1] ? load(S + span + i) : splat(0);
             pairs x = rounded_pairs(even, odd);
-            store_pairs(a->P + at, x);
-            store_pairs(a->P_rest + at, rounded_pairs(even - (vec)(x << 16), odd - (vec)(x & 0xffff0000u)));
+            store_pairs(P + at, x);
+            store_pairs(P_rest + at, rounded_pairs(even - (vec)(x << 16), odd - (vec)(x & 0xffff0000u)));
             halves first = rounded(i < ends[0] ? load(dS + i) : splat(0));
-            halves second = rounded(i < ends[1] ? load(dS + s->span + i) : splat(0));
-            store_halves(a->dS_rows + r * s->span + i, first);
-            store_halves(a->dS_rows + (r + 1) * s->span + i, second);
-            store_pairs(a->dS + at, interleaved(first, second));
+            halves second = rounded(i < ends[1] ? load(dS + span + i) : splat(0));
+            store_halves(dS_rows + i, first);
+            store_halves(dS_rows + span + i, second);
+            store_pairs(dS_pairs + at, interleaved(first, second));
         }
     }
 }
@@ -241,13 +253,13 @@ void DDL_KERNEL(round_columns)(const void *args, size_t lo, size_t hi, float *sc
     }
 }
 
-enum { TILE_BYTES = 64, TILES = 8, PALETTE_LEAST = 16 };
+enum { TILE_BYTES = 64, ENTRIES = 16 };
 
 /* What ldtilecfg reads: eight tiles of 16 rows of 64 bytes. */
 static const struct {
     uint8_t palette, start_row, reserved[14];
-    uint16_t bytes[TILES + 8];
-    uint8_t rows[TILES + 8];
+    uint16_t bytes[ENTRIES];
+    uint8_t rows[ENTRIES];
 } tiles = { .palette = 1,
             .bytes = { TILE_BYTES, TILE_BYTES, TILE_BYTES, TILE_BYTES, TILE_BYTES, TILE_BYTES, TILE_BYTES,
                        TILE_BYTES },

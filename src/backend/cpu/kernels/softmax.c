@@ -72,9 +72,13 @@ void DDL_KERNEL(loss_grad)(const void *args, size_t lo, size_t hi, float *scratc
             continue;
         }
         float top = a->top[n], factor = (float)((double)*a->grad_scale / a->total[n]);
-#pragma omp simd
-        for (size_t j = 0; j < a->n; j++)
-            dz[j] = ddl_bf16_round(vexp(z[j] - top) * factor);
+        for (size_t first = 0; first < a->n; first += RUN) {
+            float part[RUN];
+            size_t width = a->n - first < RUN ? a->n - first : RUN, j = 0;
+            for (; j < width; j += V)
+                store(part + j, exp_of(load_within(z + first, j, width) - splat(top)) * splat(factor));
+            round_row(width, part, dz + first);
+        }
         size_t at = (size_t)target - a->first;
         if ((size_t)target >= a->first && at < a->n) {
             /* p - 1 = -(sum of the others): in double, since both may be near 1 */

@@ -3,8 +3,7 @@
 #define DDL_BACKEND_CPU_SOFTMAX_H
 
 #include "backend/cpu/kernels/kernels.h"
-#include "backend/cpu/kernels/vec.h"
-#include "backend/cpu/kernels/vmath.h"
+#include "backend/cpu/kernels/vexp.h"
 
 /* A long row's sum is taken run by run in double. */
 enum { RUN = 512 };
@@ -14,18 +13,21 @@ INLINE double exp_sum(size_t n, const float *x, float scale, float top, float *y
 {
     double total = 0;
     for (size_t first = 0; first < n; first += RUN) {
-        size_t end = n - first < RUN ? n : first + RUN;
-        float sum = 0;
-        if (y) {
-#pragma omp simd reduction(+ : sum)
-            for (size_t i = first; i < end; i++)
-                sum += y[i] = vexp(x[i] * scale - top);
-        } else {
-#pragma omp simd reduction(+ : sum)
-            for (size_t i = first; i < end; i++)
-                sum += vexp(x[i] * scale - top);
+        size_t end = n - first < RUN ? n : first + RUN, i = first;
+        vec sum = splat(0);
+        for (; i + V <= end; i += V) {
+            vec e = exp_of(load(x + i) * splat(scale) - splat(top));
+            sum += e;
+            if (y)
+                store(y + i, e);
         }
-        total += (double)sum;
+        if (i < end) {
+            vec e = exp_of(load_within(x, i, end) * splat(scale) - splat(top));
+            sum += first_lanes(e, end - i);
+            if (y)
+                store_first(y + i, e, end - i);
+        }
+        total += (double)lane_sum(sum);
     }
     return total;
 }
@@ -56,22 +58,38 @@ INLINE void add_scores(const struct softmax_args *a, size_t r, float *S, size_t 
     a->total[r] = before + exp_sum(n, S, a->scale, top == -INFINITY ? 0 : top, S);
 }
 
-/* Scores S and dP of row r, of which the first n are computed, to P and dS. */
-INLINE void grad_row(const struct softmax_grad_args *a, size_t r, float *S, float *dP, size_t n)
+/* P and dS of V scores and their dP. */
+INLINE void grad_of(const struct softmax_grad_args *a, vec lse, vec mean, vec *S, vec *dP)
 {
-    float scale = a->scale, score_scale = a->score_scale, lse = a->lse[r * a->lse_stride];
+    *S = exp_of(*S * splat(a->score_scale) - lse);
+    *dP = *S * (*dP - mean) * splat(a->scale);
+}
+
+/* Scores S and dP of row r, of which the first n are computed, to P and dS. */
+INLINE void grad_row(const struct softmax_grad_args *a, size_t r, float *restrict S, float *restrict dP,
+                     size_t n)
+{
     const float *dy = a->dy + r * a->dy_stride;
-    float mean = dot(a->h, a->y + r * a->y_stride, dy);
+    const vec lse = splat(a->lse[r * a->lse_stride]);
+    float along = dot(a->h, a->y + r * a->y_stride, dy);
+    const vec mean = splat(along);
     /* The first query attends to one key: y is v, and dP equals the mean. dP is computed by the same sum as
      * the mean, because another order of summation would leave a rounding error where the gradient is 0, and
      * AdamW would make full steps of it. */
     if (a->first + r == 0)
         dP[0] = dot(a->h, a->v, dy);
-#pragma omp simd
-    for (size_t s = 0; s < n; s++) {
-        float p = vexp(S[s] * score_scale - lse);
-        S[s] = p;
-        dP[s] = p * (dP[s] - mean) * scale;
+    size_t i = 0;
+    for (; i + V <= n; i += V) {
+        vec p = load(S + i), ds = load(dP + i);
+        grad_of(a, lse, mean, &p, &ds);
+        store(S + i, p);
+        store(dP + i, ds);
+    }
+    if (i < n) {
+        vec p = load_within(S, i, n), ds = load_within(dP, i, n);
+        grad_of(a, lse, mean, &p, &ds);
+        store_first(S + i, p, n - i);
+        store_first(dP + i, ds, n - i);
     }
 }
 

@@ -21,18 +21,21 @@ enum { V = 16 };
 #define HIGH_TWICE 8, 8, 9, 9, 10, 10, 11, 11, 12, 12, 13, 13, 14, 14, 15, 15
 #define EVEN 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30
 #define ODD 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31
+#define ALL_LANES -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1
 #elif defined(__AVX2__)
 enum { V = 8 };
 #define LOW_TWICE 0, 0, 1, 1, 2, 2, 3, 3
 #define HIGH_TWICE 4, 4, 5, 5, 6, 6, 7, 7
 #define EVEN 0, 2, 4, 6, 8, 10, 12, 14
 #define ODD 1, 3, 5, 7, 9, 11, 13, 15
+#define ALL_LANES -1, -1, -1, -1, -1, -1, -1, -1
 #else
 enum { V = 4 };
 #define LOW_TWICE 0, 0, 1, 1
 #define HIGH_TWICE 2, 2, 3, 3
 #define EVEN 0, 2, 4, 6
 #define ODD 1, 3, 5, 7
+#define ALL_LANES -1, -1, -1, -1
 #endif
 
 typedef float vec __attribute__((vector_size(4 * V)));
@@ -116,10 +119,6 @@ INLINE vec dot_bf16(vec sum, vec a, vec b) /* for code that is compiled but not 
 }
 #endif
 
-#if defined(__AMX_BF16__)
-#define HAVE_TILES
-#endif
-
 INLINE void store(float *x, vec a)
 {
     *(vec_anywhere *)x = a;
@@ -128,6 +127,51 @@ INLINE void store(float *x, vec a)
 INLINE vec splat(float x)
 {
     return x - (vec){ 0 };
+}
+
+/* The larger, or the smaller number in each lane; b's where one is NaN. */
+INLINE vec larger(vec a, vec b)
+{
+#if defined(__AVX512F__)
+    return (vec)_mm512_max_ps((__m512)a, (__m512)b);
+#elif defined(__AVX2__)
+    return (vec)_mm256_max_ps((__m256)a, (__m256)b);
+#else
+    vec_mask above = (vec_mask)(a > b);
+    return (vec)(((vec_mask)a & above) | ((vec_mask)b & ~above));
+#endif
+}
+
+INLINE vec smaller(vec a, vec b)
+{
+#if defined(__AVX512F__)
+    return (vec)_mm512_min_ps((__m512)a, (__m512)b);
+#elif defined(__AVX2__)
+    return (vec)_mm256_min_ps((__m256)a, (__m256)b);
+#else
+    vec_mask below = (vec_mask)(a < b);
+    return (vec)(((vec_mask)a & below) | ((vec_mask)b & ~below));
+#endif
+}
+
+/* The first n lanes, and zeros. */
+INLINE vec first_lanes(vec a, size_t n)
+{
+    static const int32_t lanes[2 * V] = { ALL_LANES };
+    return (vec)((vec_int)a & *(const vec_int_anywhere *)(lanes + V - n));
+}
+
+/* The first n lanes to x. */
+INLINE void store_first(float *x, vec a, size_t n)
+{
+#if defined(__AVX512F__)
+    _mm512_mask_storeu_ps(x, (__mmask16)((1u << n) - 1), (__m512)a);
+#else
+    float lanes[V];
+    store(lanes, a);
+    for (size_t i = 0; i < n; i++)
+        x[i] = lanes[i];
+#endif
 }
 
 /* V lanes of four bytes each, or whole numbers. */
@@ -310,22 +354,17 @@ INLINE float dot(size_t n, const float *x, const float *y)
     return sum;
 }
 
-/* The largest of n numbers, NaNs left out; -infinity for none. (Compilers refuse a max reduction where NaNs
- * count.)
- */
+/* The largest of n numbers, NaNs left out; -infinity for none. */
 INLINE float largest(size_t n, const float *x)
 {
-    float lanes[V], top = -__builtin_inff();
-    vec best = splat(top);
+    vec best = splat(-__builtin_inff());
+    float top;
     size_t i = 0;
-    for (; i + V <= n; i += V) {
-        vec next = load(x + i);
-        vec_mask above = (vec_mask)(next > best);
-        best = (vec)(((vec_mask)next & above) | ((vec_mask)best & ~above));
-    }
-    store(lanes, best);
-    for (size_t l = 0; l < V; l++)
-        top = lanes[l] > top ? lanes[l] : top;
+    for (; i + V <= n; i += V)
+        best = larger(load(x + i), best);
+    for (size_t lanes = V; lanes > 1; lanes /= 2)
+        best = larger(__builtin_shufflevector(best, best, EVEN), __builtin_shufflevector(best, best, ODD));
+    top = best[0];
     for (; i < n; i++)
         top = x[i] > top ? x[i] : top;
     return top;
