@@ -25,7 +25,7 @@ enum { DDL_BACKEND_NAME_SIZE = 32 /* bytes of a backend's name, with the NUL */ 
  * (mpirun, srun, ...) take its devices in turn, by the local rank in their environment.
  *
  * DDL_E_USAGE for an unknown name or index, for more than 4096 threads, or for an unknown DDL_ISA;
- * DDL_E_UNSUPPORTED for a plugin that cannot be loaded or is of another version, or if the processor lacks
+ * DDL_E_UNSUPPORTED for a plugin that cannot be loaded or is of another version, or if the machine lacks
  * the set that DDL_ISA names; DDL_E_MEMORY. *out is NULL after an error. `threads`: 0 means one for each core
  * that OpenMP would use; "ref" is always single threaded. One backend serves one thread of the caller at a
  * time; it must outlive what was made with it. How OpenMP's threads wait for each other is the environment's

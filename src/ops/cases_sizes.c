@@ -206,16 +206,16 @@ const struct ddl_op_sizes *ddl_op_awkward_sizes(size_t i)
           .h = 202,
           FEW_NUMBERS,
           SEQUENCES(prompts) },
-        { .B = 1, /* several blocks of keys */
-          .T = 600,
-          .H = 1,
-          .h = 16,
-          FEW_NUMBERS,
-          SEQUENCES(single) },
         { .B = 1, /* of more than 1,024 */
           .T = 2,
           .H = 1,
           .h = 1030,
+          FEW_NUMBERS,
+          SEQUENCES(single) },
+        { .B = 1, /* several blocks of keys */
+          .T = 600,
+          .H = 1,
+          .h = 48,
           FEW_NUMBERS,
           SEQUENCES(single) },
         { LOGITS, .V = 2052, .tile = 2052 }, /* four numbers at a time */

@@ -49,9 +49,10 @@ static void test_attention(void **state)
 static void test_attention_of_large_scores(void **state)
 {
     (void)state;
-    static const size_t large[][5] = { { 1, 20, 1, 16, 1145 }, { 1, 700, 1, 8, 0 }, { 1, 3, 2, 16, 40 } };
-    for (size_t i = 0; i < 6; i++) {
-        compare_forward(forward_of(large[i / 2], i % 2 ? 100 : 30, FLOAT32), i % 2 ? 1e-4 : 3e-5);
+    static const size_t large[][5] = { { 1, 20, 1, 16, 1145 }, { 1, 700, 1, 16, 0 }, { 1, 3, 2, 16, 40 } };
+    for (size_t i = 0; i < 12; i++) {
+        compare_forward(forward_of(large[i / 4], i % 2 ? 100 : 30, i / 2 % 2 ? ALL_BF16 : FLOAT32),
+                        i % 2 ? 1e-4 : 3e-5);
         release_all();
     }
 }
@@ -80,17 +81,55 @@ static void test_threads_change_no_bit_of_attention(void **state)
 static void test_attention_past_infinite_scores(void **state)
 {
     (void)state;
-    enum { SPAN = 720, BLIND = 600, h = 4 };
+    enum { SPAN = 720, BLIND = 600, h = 16 };
     static const size_t shape[] = { 1, 12, 1, h, SPAN - 12 };
-    struct attention_args f = forward_of(shape, 2, FLOAT32);
-    float *q = some_floats(12 * f.q_stride), *k = some_floats(f.k_batch);
-    for (size_t t = 0; t < 12; t++)
-        q[t * f.q_stride] = 3e38f;
-    for (size_t s = 0; s < SPAN; s++)
-        k[s * f.k_stride] = s < BLIND ? -3e38f : 0;
-    f.q = q, f.k = k;
-    compare_forward(f, 2e-6);
-    release_all();
+    for (int bf16 = 0; bf16 < 2; bf16++) {
+        struct attention_args f = forward_of(shape, 2, bf16 ? ALL_BF16 : FLOAT32);
+        float *q = some_floats(12 * f.q_stride), *k = some_floats(f.k_batch);
+        uint16_t *q16 = some_halves(12 * f.q_stride), *k16 = some_halves(f.k_batch);
+        for (size_t t = 0; t < 12; t++)
+            q[t * f.q_stride] = 3e38f, q16[t * f.q_stride] = ddl_bf16_round(3e38f);
+        for (size_t s = 0; s < SPAN; s++) {
+            float x = s < BLIND ? -3e38f : 0;
+            k[s * f.k_stride] = x, k16[s * f.k_stride] = ddl_bf16_round(x);
+        }
+        if (bf16)
+            f.q16 = q16, f.k16 = k16;
+        else
+            f.q = q, f.k = k;
+        compare_forward(f, 2e-6);
+        release_all();
+    }
+}
+
+/* A query of more than eight has the same bits wherever a sequence is cut. */
+static void test_pieces_have_the_bits_of_the_whole(void **state)
+{
+    (void)state;
+    enum { T = 620, WIDTH = 2 * 48 };
+    static const size_t shape[] = { 1, T, 2, 48, 0 }, cuts[] = { 0, 100, 109, 170, 570, 590, T };
+    for (size_t i = 0; isa_name(i / ATTENTION_FORMATS); i++) {
+        struct ddl_backend *backend = cpu_backend(isa_name(i / ATTENTION_FORMATS), 2);
+        if (!backend)
+            continue;
+        struct attention_args whole = forward_of(shape, 2, i % ATTENTION_FORMATS);
+        float *pieces = some_floats(T * WIDTH);
+        whole.y = some_floats(T * WIDTH);
+        call_attention_fwd(backend, &whole);
+        for (size_t cut = 0; cuts[cut] < T; cut++) {
+            struct attention_args piece = whole;
+            piece.past = cuts[cut], piece.T = cuts[cut + 1] - cuts[cut];
+            piece.y = pieces + piece.past * WIDTH;
+            if (whole.q16)
+                piece.q16 += piece.past * piece.q_stride;
+            else
+                piece.q += piece.past * piece.q_stride;
+            call_attention_fwd(backend, &piece);
+        }
+        assert_memory_equal(pieces, whole.y, T * WIDTH * sizeof *pieces);
+        ddl_backend_free(backend);
+        release_all();
+    }
 }
 
 static void set_value(const struct attention_args *f, size_t key, float x)
@@ -199,6 +238,7 @@ int main(void)
         cmocka_unit_test(test_attention_of_large_scores),
         cmocka_unit_test(test_threads_change_no_bit_of_attention),
         cmocka_unit_test(test_attention_past_infinite_scores),
+        cmocka_unit_test(test_pieces_have_the_bits_of_the_whole),
         cmocka_unit_test(test_values_that_are_not_finite),
         cmocka_unit_test(test_attention_backward),
     };

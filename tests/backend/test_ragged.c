@@ -208,22 +208,26 @@ static void each_sequence_by_itself(void **state)
 {
     (void)state;
     struct ddl_backend *cpu = cpu_backend(NULL, 2);
-    for (size_t i = 0; i < BATCHES * 2; i++) {
-        struct ddl_ragged r = ragged_of(batches[i / 2], false);
-        struct attention_args all = attention_of(r, 3, 40, i % 2);
-        size_t width = 120;
+    for (size_t i = 0; i < BATCHES * ATTENTION_FORMATS; i++) {
+        const struct sequence *batch = batches[i / ATTENTION_FORMATS];
+        struct ddl_ragged r = ragged_of(batch, false);
+        struct attention_args all = attention_of(r, 3, 48, i % ATTENTION_FORMATS);
+        size_t width = 144;
         all.y = some_floats(r.N * width);
         float *alone = some_floats(r.N * width);
-        cpu->ops->attention_fwd(cpu->ctx, &all);
+        call_attention_fwd(cpu, &all);
         for (size_t b = 0; b < r.B; b++) {
-            struct sequence s[MAX_B] = { batches[i / 2][b] };
+            struct sequence s[MAX_B] = { batch[b] };
             size_t first = (size_t)r.first[b];
             struct attention_args one = all;
             one.ragged = ragged_of(s, false);
             one.T = one.ragged.N;
-            one.q += first * one.q_stride;
+            if (one.q16)
+                one.q16 += first * one.q_stride;
+            else
+                one.q += first * one.q_stride;
             one.y = alone + first * width;
-            cpu->ops->attention_fwd(cpu->ctx, &one);
+            call_attention_fwd(cpu, &one);
         }
         assert_memory_equal(alone, all.y, r.N * width * sizeof *alone);
         release_all();

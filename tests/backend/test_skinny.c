@@ -171,7 +171,7 @@ static void check_shape(enum format format, size_t N, size_t K, size_t isa, bool
             multiply(cpu, format, &o, m, 1, add, alone + m * o.ldc);
         }
         if (cpu && threads == 1 && !add)
-            check_numbers(format, &o, alone, strncmp(isa_name(isa), "avx512", 6) == 0 && isa_name(isa)[6]);
+            check_numbers(format, &o, alone, isa_includes(isa_name(isa), "avx512vnni"));
         for (size_t M = 1; cpu && M <= EVERY; M++)
             check_rows(cpu, format, &o, M % 3 * 7, M, add, alone);
         if (cpu)

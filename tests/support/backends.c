@@ -55,6 +55,15 @@ const char *isa_name(size_t i)
     return i < sizeof names / sizeof *names ? names[i] : NULL;
 }
 
+bool isa_includes(const char *set, const char *other)
+{
+    for (size_t i = 0; isa_name(i) && strcmp(isa_name(i), set) != 0; i++) {
+        if (strcmp(isa_name(i), other) == 0)
+            return true;
+    }
+    return strcmp(set, other) == 0;
+}
+
 /* Enough for all of these tests. */
 static const struct ddl_limits enough = { .summed = 1 << 16, .T = 2048, .h = 256, .K = 4096 };
 

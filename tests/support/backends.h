@@ -38,6 +38,8 @@ struct ddl_backend *cpu_backend(const char *isa, size_t threads);
 struct ddl_backend *cpu_backend_within(const struct ddl_limits *limits, const char *isa, size_t threads);
 /* Instruction set i as in DDL_ISA; NULL past the last. */
 const char *isa_name(size_t i);
+/* Whether a set has all instructions of another. */
+bool isa_includes(const char *set, const char *other);
 
 /* Calls fn with every backend of test_backend, "cpu" with each instruction set that this machine has and two
  * threads, and enough scratch. */

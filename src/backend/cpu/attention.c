@@ -3,7 +3,8 @@
  * numbers per token: forward keeps the largest score and the sum of each query from block to block; backward
  * (attention_bwd.c) uses lse. Parallel over (sequence, head, part of the queries). With more than FEW_QUERIES
  * queries, the arithmetic of a query depends only on its position in the context. Arithmetic is float32:
- * bfloat16 operands are converted when they are read or packed, and a result in bfloat16 is rounded once. */
+ * bfloat16 operands are converted when they are read or packed, and a result in bfloat16 is rounded once.
+ * With AMX, attention_pairs.c takes the place of part_fwd where all operands are bfloat16. */
 #include "backend/cpu/attention.h"
 #include "backend/cpu/parallel.h"
 
@@ -22,10 +23,10 @@ enum {
 static_assert(KV_BLOCK % QUERY_BLOCK == 0 && KV_BLOCK % MOST_PANEL == 0,
               "whole blocks of queries, whole panels");
 
-/* Numbers of scratch: for backward three packed forms of a block of keys, two of a block of queries, two
- * blocks of scores, and in bfloat16 dq, dk and dv before they are rounded, and rows that were converted; that
- * is enough for forward's two forms, scores and y before it is rounded. Then the running maximum and sum of
- * each query, or the scores of few queries. */
+/* Numbers of scratch, or those of attention_pairs.c if they are more: for backward three packed forms of a
+ * block of keys, two of a block of queries, two blocks of scores, and in bfloat16 dq, dk and dv before they
+ * are rounded, and rows that were converted; that is enough for forward's two forms, scores and y before it
+ * is rounded. Then the running maximum and sum of each query, or the scores of few queries. */
 size_t cpu_attention_scratch(size_t T, size_t h)
 {
     size_t block = attention_kv_block(T), packed, scores, sums, per_query, numbers;

@@ -27,8 +27,9 @@ static ddl_status open_cpu(void **ctx, size_t device, size_t threads, char *text
     status = library_open(&cpu.library, err);
     if (status)
         return status;
-    /* DDL_ISA with a lower set simulates an older processor: its bfloat16 products use the kernels too. */
-    cpu.bf16_units = library_has_bf16() && cpu.k->dots_bf16;
+    /* DDL_ISA with a set that has no bfloat16 products simulates an older processor: the library's are not
+     * used either. The best set of a build may lack them. */
+    cpu.bf16_units = library_has_bf16() && (cpu.k->dots_bf16 || cpu.k == isa_best());
     cpu.piece = LINE;
     cpu.scratch = ddl_mem_alloc(cpu.threads * cpu.piece * sizeof *cpu.scratch);
     cpu.sums = cpu.bf16_units ? NULL : ddl_mem_alloc(CPU_SUMS * sizeof *cpu.sums);

@@ -46,7 +46,8 @@ static bool has_avx512bf16(void)
 #endif
 
 #ifdef DDL_HAS_ISA_amx
-/* The processor has tiles, and Linux lets this process use their registers, which it must be requested. */
+/* The processor has tiles, and Linux grants their registers to all threads of the process. Alternate signal
+ * stacks have to be larger from then on. */
 static bool has_amx(void)
 {
     enum { SEVENTH = 7, BF16 = 1 << 22, TILE = 1 << 24, REQUEST_REGISTERS = 0x1023, TILE_DATA = 18 };
@@ -103,7 +104,7 @@ ddl_status isa_choose(const struct ddl_kernels **kernels, const char **name, str
         }
         if (named)
             return ddl_error_set(err, DDL_E_UNSUPPORTED,
-                                 "DDL_ISA: this processor lacks the instruction set '%s'", wanted);
+                                 "DDL_ISA: this machine lacks the instruction set '%s'", wanted);
     }
     return ddl_error_set(
         err, DDL_E_USAGE,
