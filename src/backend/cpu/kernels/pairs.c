@@ -168,7 +168,7 @@ void DDL_KERNEL(softmax_pairs_fwd)(const void *args, size_t lo, size_t hi, float
         float *S = s->S + r * span;
         size_t n = a->products_only ? span : seen(s->first, r, s->key, span), end = n;
         if (n > 0 && !a->products_only) {
-            add_scores(s, r, S, n);
+            add_scores(s, r, S, n, true);
             end = fill_vector(S, n);
         }
         split_row(span, S, end, a->y + r * span, a->rest + r * span);

@@ -49,7 +49,7 @@ void DDL_KERNEL(loss_tile)(const void *args, size_t lo, size_t hi, float *scratc
             before = a->total[n] * exp((double)a->top[n] - (double)top);
         }
         a->top[n] = top;
-        a->total[n] = before + exp_sum(a->n, z, 1, top, NULL);
+        a->total[n] = before + exp_sum_in_vectors(a->n, z, 1, top, NULL);
         size_t target = (size_t)a->targets[n];
         if (a->targets[n] >= 0 && target >= a->first && target - a->first < a->n)
             a->at_target[n] = z[target - a->first];
@@ -140,7 +140,7 @@ void DDL_KERNEL(softmax_fwd)(const void *args, size_t lo, size_t hi, float *scra
         float *S = a->S + r * a->span;
         size_t n = seen(a->first, r, a->key, a->span);
         if (n > 0)
-            add_scores(a, r, S, n);
+            add_scores(a, r, S, n, false);
         memset(S + n, 0, (a->span - n) * sizeof *S);
     }
 }

@@ -13,6 +13,28 @@ INLINE double exp_sum(size_t n, const float *x, float scale, float top, float *y
 {
     double total = 0;
     for (size_t first = 0; first < n; first += RUN) {
+        size_t end = n - first < RUN ? n : first + RUN;
+        float sum = 0;
+        if (y) {
+#pragma omp simd reduction(+ : sum)
+            for (size_t i = first; i < end; i++)
+                sum += y[i] = vexp(x[i] * scale - top);
+        } else {
+#pragma omp simd reduction(+ : sum)
+            for (size_t i = first; i < end; i++)
+                sum += vexp(x[i] * scale - top);
+        }
+        total += (double)sum;
+    }
+    return total;
+}
+
+/* The same in vectors, whose sums have another order: for passes in bfloat16, so that the bits of float32
+ * results are those of earlier versions. */
+INLINE double exp_sum_in_vectors(size_t n, const float *x, float scale, float top, float *y)
+{
+    double total = 0;
+    for (size_t first = 0; first < n; first += RUN) {
         size_t end = n - first < RUN ? n : first + RUN, i = first;
         vec sum = splat(0);
         for (; i + V <= end; i += V) {
@@ -41,7 +63,7 @@ INLINE size_t seen(size_t first, size_t row, size_t key, size_t span)
 
 /* A row's top and total with n scores more, which become weights; its y so far is scaled to the new top.
  * While all scores are -infinity the weights are 0. */
-INLINE void add_scores(const struct softmax_args *a, size_t r, float *S, size_t n)
+INLINE void add_scores(const struct softmax_args *a, size_t r, float *S, size_t n, const bool in_vectors)
 {
     float top = largest(n, S) * a->scale, *y = a->y + r * a->y_stride;
     double before = 0;
@@ -55,7 +77,9 @@ INLINE void add_scores(const struct softmax_args *a, size_t r, float *S, size_t 
             y[i] *= scale;
     }
     a->top[r] = top;
-    a->total[r] = before + exp_sum(n, S, a->scale, top == -INFINITY ? 0 : top, S);
+    float from = top == -INFINITY ? 0 : top;
+    a->total[r] = before + (in_vectors ? exp_sum_in_vectors(n, S, a->scale, from, S)
+                                       : exp_sum(n, S, a->scale, from, S));
 }
 
 /* P and dS of V scores and their dP. */
