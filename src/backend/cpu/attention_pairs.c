@@ -1,7 +1,8 @@
 /* Causal attention in bfloat16 (attention.c) with products of bfloat16 operands, in blocks of PAIRS_BLOCK
  * queries. Scores and sums are float32. A weight is multiplied as the sum of two bfloat16 numbers: rounding
- * it to one makes an error of 0.6 to 0.85 of a model's other roundings in its logits. Gradients of scores and
- * of the output are rounded once. The same on CUDA (backend/cuda/kernels/attention_mma.cu). */
+ * it to one makes an error of 0.6 to 0.85 of a model's other roundings in its logits. So is a gradient of the
+ * output: rounding it to one doubles the error of a model's gradients (golden case rivals/hyper). Gradients
+ * of scores are rounded once. */
 #include "backend/cpu/attention.h"
 
 #include "base/mem.h"
@@ -24,7 +25,7 @@ size_t attention_pairs_scratch(size_t T, size_t h)
 {
     size_t block = attention_kv_block(T), queries = 0, numbers;
     if (h > SIZE_MAX - PAIRS_BLOCK || !ddl_size_add(T, PAIRS_BLOCK, &queries) ||
-        !ddl_size_add(queries, 4 * block + 3 * QUERY_BLOCK, &numbers) ||
+        !ddl_size_add(queries, 4 * block + 4 * QUERY_BLOCK, &numbers) ||
         !ddl_size_mul(numbers, blocks(h), &numbers) || !ddl_size_add(numbers, 256 * block, &numbers) ||
         !ddl_size_mul(queries, 3, &queries) || !ddl_size_add(numbers, queries, &numbers))
         return SIZE_MAX;
@@ -60,9 +61,11 @@ static struct pairs_source rows_of(const struct head *g, const uint16_t *x16, si
                                   .x16 = x16 + first + row * stride + g->head * g->h };
 }
 
-static void round_rows(const struct head *g, struct pairs_source from, size_t n, uint16_t *y)
+/* n rows to y and, if it is not NULL, what rounding them leaves to rest. */
+static void round_rows(const struct head *g, struct pairs_source from, size_t n, uint16_t *y, uint16_t *rest)
 {
-    g->k->round_rows(&(struct round_rows_args){ .from = from, .y = y, .ldy = g->wide }, 0, n, NULL);
+    g->k->round_rows(&(struct round_rows_args){ .from = from, .y = y, .rest = rest, .ldy = g->wide }, 0, n,
+                     NULL);
 }
 
 static void pack(const struct head *g, bool transpose, struct pairs_source from, size_t n, uint16_t *panels,
@@ -155,7 +158,7 @@ static void rows_fwd(const struct forward *f, size_t t)
                                           .y16_stride = a->H * g->h,
                                           .lse = a->lse ? a->lse + row * a->H + g->head : NULL,
                                           .lse_stride = a->H };
-    round_rows(g, rows_of(g, a->q16, 0, row, a->q_stride), rows, f->q);
+    round_rows(g, rows_of(g, a->q16, 0, row, a->q_stride), rows, f->q, NULL);
     g->k->matmul_pairs(&(struct matmul_pairs_args){ .N = span,
                                                     .K = g->wide,
                                                     .A = f->q,
@@ -214,11 +217,11 @@ struct backward {
     size_t t, T, span;                /* the block of queries: T from t on see `span` keys, in whole blocks */
     float *S, *dP;                    /* (PAIRS_BLOCK, span): scores -> P, dP -> dS                    */
     uint16_t *dS_rows;                /* (PAIRS_BLOCK, span) dS rounded                                */
-    uint16_t *q, *dy;                 /* (QUERY_BLOCK, wide)                                           */
-    uint16_t *q_columns, *dy_columns; /* (wide, QUERY_BLOCK)                                           */
-    uint16_t *P, *P_rest, *dS;        /* in pairs: (QUERY_BLOCK, span)                                 */
-    float *y_rows, *dy_rows, *v;      /* float32: (PAIRS_BLOCK, h) both; (h) the values of key 0       */
-    float *dq, *dk, *dv;              /* (T, wide) sums; transposed: (wide, keys) both                 */
+    uint16_t *q, *dy, *dy_rest;       /* (QUERY_BLOCK, wide)                                           */
+    uint16_t *q_columns, *dy_columns, *dy_rest_columns; /* (wide, QUERY_BLOCK) */
+    uint16_t *P, *P_rest, *dS; /* in pairs: (QUERY_BLOCK, span)                                 */
+    float *y_rows, *v;         /* float32: (PAIRS_BLOCK, h) both; (h) the values of key 0       */
+    float *dq, *dk, *dv;       /* (T, wide) sums; transposed: (wide, keys) both                 */
 };
 
 /* The first number of the head's row t. */
@@ -247,10 +250,8 @@ static void softmax_rows(const struct backward *f, size_t r, size_t n)
     size_t t = f->t + r, width = a->H * g->h;
     if (t == 0)
         widen(g, a->v16 + offset_of(f, 0, a->v_stride), a->v_stride, 1, f->v);
-    if (!f->products_only) {
+    if (!f->products_only)
         widen(g, a->y16 + offset_of(f, t, width), width, n, f->y_rows);
-        widen(g, f->dy + r * g->wide, g->wide, n, f->dy_rows);
-    }
     const struct softmax_grad_args softmax = { .first = t,
                                                .key = g->key,
                                                .span = f->span,
@@ -262,8 +263,8 @@ static void softmax_rows(const struct backward *f, size_t r, size_t n)
                                                .v = f->v,
                                                .y = f->y_rows,
                                                .y_stride = g->h,
-                                               .dy = f->dy_rows,
-                                               .dy_stride = g->h,
+                                               .dy = a->dy + offset_of(f, t, width),
+                                               .dy_stride = width,
                                                .lse = a->lse + (g->b * a->T + t) * a->H + g->head,
                                                .lse_stride = a->H };
     g->k->softmax_pairs_bwd(&(struct softmax_pairs_grad_args){ .softmax = softmax,
@@ -285,14 +286,16 @@ static void queries_bwd(const struct backward *f, size_t r)
     size_t t = f->t + r, n = attention_least(f->T - r, PAIRS_BLOCK), width = a->H * g->h;
     size_t own = f->products_only ? f->span : blocks(attention_least(t + n - g->key, g->n));
     struct pairs_source dy = { .width = g->h, .stride = width, .x = a->dy + offset_of(f, t, width) };
-    round_rows(g, source_of(f, a->q16, t, a->q_stride), n, f->q + r * g->wide);
-    round_rows(g, dy, n, f->dy + r * g->wide);
+    round_rows(g, source_of(f, a->q16, t, a->q_stride), n, f->q + r * g->wide, NULL);
+    round_rows(g, dy, n, f->dy + r * g->wide, f->dy_rest + r * g->wide);
     struct matmul_pairs_args by_key = {
         .N = own, .K = g->wide, .A = f->q + r * g->wide, .lda = g->wide, .depth = g->wide
     };
     by_key.B = f->keys, by_key.C = f->S, by_key.ldc = f->span;
     g->k->matmul_pairs(&by_key, 0, PAIRS_BLOCK, NULL);
     by_key.A = f->dy + r * g->wide, by_key.B = f->values, by_key.C = f->dP;
+    g->k->matmul_pairs(&by_key, 0, PAIRS_BLOCK, NULL);
+    by_key.A = f->dy_rest + r * g->wide, by_key.add = true;
     g->k->matmul_pairs(&by_key, 0, PAIRS_BLOCK, NULL);
     softmax_rows(f, r, n);
     g->k->matmul_pairs(&(struct matmul_pairs_args){ .N = g->wide,
@@ -325,9 +328,13 @@ static void keys_bwd(const struct backward *f)
     g->k->matmul_pairs(&by_query, 0, g->wide, NULL);
     turn.x = f->dy, turn.y = f->dy_columns;
     g->k->transpose_rows(&turn, 0, queries, NULL);
+    turn.x = f->dy_rest, turn.y = f->dy_rest_columns;
+    g->k->transpose_rows(&turn, 0, queries, NULL);
     by_query.A = f->dy_columns, by_query.B = f->P, by_query.C = f->dv;
     g->k->matmul_pairs(&by_query, 0, g->wide, NULL);
     by_query.B = f->P_rest, by_query.add = true;
+    g->k->matmul_pairs(&by_query, 0, g->wide, NULL);
+    by_query.A = f->dy_rest_columns, by_query.B = f->P;
     g->k->matmul_pairs(&by_query, 0, g->wide, NULL);
 }
 
@@ -379,8 +386,10 @@ void attention_pairs_bwd(const void *args, size_t lo, size_t hi, float *scratch)
     f.dS_rows = take_halves(&scratch, PAIRS_BLOCK * block);
     f.q = take_halves(&scratch, QUERY_BLOCK * wide);
     f.dy = take_halves(&scratch, QUERY_BLOCK * wide);
+    f.dy_rest = take_halves(&scratch, QUERY_BLOCK * wide);
     f.q_columns = take_halves(&scratch, QUERY_BLOCK * wide);
     f.dy_columns = take_halves(&scratch, QUERY_BLOCK * wide);
+    f.dy_rest_columns = take_halves(&scratch, QUERY_BLOCK * wide);
     f.P = take_halves(&scratch, QUERY_BLOCK * block);
     f.P_rest = take_halves(&scratch, QUERY_BLOCK * block);
     f.dS = take_halves(&scratch, QUERY_BLOCK * block);
@@ -388,7 +397,6 @@ void attention_pairs_bwd(const void *args, size_t lo, size_t hi, float *scratch)
     f.dk = take(&scratch, block * wide);
     f.dv = take(&scratch, block * wide);
     f.y_rows = take(&scratch, PAIRS_BLOCK * wide);
-    f.dy_rows = take(&scratch, PAIRS_BLOCK * wide);
     f.v = take(&scratch, wide);
     for (; f.g.key < a->T; f.g.key += KV_BLOCK)
         kv_block_bwd(&f);

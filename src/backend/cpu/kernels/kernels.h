@@ -92,8 +92,9 @@ struct pairs_source {
 /* They become rows of y. The kernel's rows are [0, n). */
 struct round_rows_args {
     struct pairs_source from;
-    uint16_t *y; /* rows ldy apart                                               */
-    size_t ldy;  /* the width in whole blocks */
+    uint16_t *y;    /* rows ldy apart                               */
+    uint16_t *rest; /* what rounding x left, rounded likewise, as y; or NULL */
+    size_t ldy;     /* the width in whole blocks                    */
 };
 /* They, of x16, become rows of a matrix in pairs, or its columns. */
 struct pack_pairs_args {

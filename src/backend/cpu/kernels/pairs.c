@@ -74,13 +74,19 @@ void DDL_KERNEL(round_rows)(const void *args, size_t lo, size_t hi, float *scrat
     for (size_t row = lo; row < hi; row++) {
         for (size_t i = 0; i < a->ldy; i += V) {
             uint16_t *y = a->y + row * a->ldy + i;
-            if (from->x16)
+            if (from->x16) {
                 store_halves(y, halves_at(from, row, hi, i));
-            else
-                store_halves(y, rounded(i < from->width ? load(from->x + row * from->stride + i) : splat(0)));
+                continue;
+            }
+            vec x = i < from->width ? load(from->x + row * from->stride + i) : splat(0);
+            store_halves(y, rounded(x));
+            if (a->rest)
+                store_halves(a->rest + row * a->ldy + i, rounded(x - (vec)(lower(rounded(x)) << 16)));
         }
     }
     memset(a->y + hi * a->ldy, 0, rows_missing(hi) * a->ldy * sizeof *a->y);
+    if (a->rest)
+        memset(a->rest + hi * a->ldy, 0, rows_missing(hi) * a->ldy * sizeof *a->y);
 }
 
 /* Where numbers i of rows `row` and row + 1 of a matrix in pairs are; i is a multiple of V. */
