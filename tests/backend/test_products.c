@@ -5,6 +5,7 @@
 #include "ddl/backend.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 DEFINE_CALL(attention_bwd, attention_grad_args)
 
@@ -231,6 +232,60 @@ static void test_attention_backward(void **state)
     }
 }
 
+/* The same with all operands in bfloat16, which are converted to float32 afterwards. */
+static void call_rounded_bwd(const struct ddl_backend *backend, const void *args)
+{
+    struct attention_grad_args a = *(const struct attention_grad_args *)args;
+    float *const y[] = { a.dq, a.dk, a.dv };
+    const size_t strides[] = { a.dq_stride, a.dk_stride, a.dv_stride }, N = a.B * a.T, width = a.H * a.h;
+    uint16_t *y16[3];
+    for (size_t i = 0; i < 3; i++) {
+        y16[i] = malloc(N * strides[i] * sizeof **y16 + 1);
+        assert_non_null(y16[i]);
+    }
+    a.dq = a.dk = a.dv = NULL;
+    a.dq16 = y16[0], a.dk16 = y16[1], a.dv16 = y16[2];
+    backend->ops->attention_bwd(backend->ctx, &a);
+    for (size_t i = 0; i < 3; i++) {
+        for (size_t n = 0; n < N * width; n++)
+            y[i][n / width * strides[i] + n % width] =
+                ddl_bf16_widen(y16[i][n / width * strides[i] + n % width]);
+        free(y16[i]);
+    }
+}
+
+/* Gradients of scores are rounded, by at most 2^-9 of each, and their sums cancel by half; those of values
+ * are rounded once, in the result. */
+static void test_attention_backward_of_halves(void **state)
+{
+    (void)state;
+    static const size_t shapes[][4] = { { 1, 2, 1, 16 },  { 3, 1, 2, 64 },  { 2, 64, 1, 16 },
+                                        { 1, 97, 2, 48 }, { 1, 33, 1, 80 }, { 1, 600, 1, 48 },
+                                        { 1, 40, 1, 17 } };
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        size_t B = shapes[i][0], T = shapes[i][1], H = shapes[i][2], h = shapes[i][3];
+        size_t width = H * h, N = B * T, stride = 3 * width;
+        uint16_t *qkv = some_halves(N * stride), *y = some_halves(N * width);
+        struct attention_args f = { .B = B, .T = T, .H = H, .h = h, .scale = 1 / sqrtf((float)h) };
+        f.q16 = qkv, f.k16 = qkv + width, f.v16 = qkv + 2 * width, f.y16 = y, f.lse = some_floats(N * H);
+        f.q_stride = f.k_stride = f.v_stride = stride, f.k_batch = f.v_batch = T * stride;
+        struct ddl_backend *ref;
+        assert_int_equal(ddl_backend_create(&ref, "ref", 1, NULL), DDL_OK);
+        ref->ops->attention_fwd(ref->ctx, &f);
+        ddl_backend_free(ref);
+        struct attention_grad_args b = { .B = B, .T = T, .H = H, .h = h, .scale = f.scale };
+        b.q16 = f.q16, b.k16 = f.k16, b.v16 = f.v16, b.y16 = y, b.lse = f.lse, b.dy = some_floats(N * width);
+        b.q_stride = b.k_stride = b.v_stride = stride;
+        b.dq_stride = width + 3, b.dk_stride = width + 1, b.dv_stride = width + 2;
+        float *gaps = some_floats(N * (width + 3));
+        struct output bwd[] = { { &b.dq, N * (width + 3), 0x1p-8, gaps },
+                                { &b.dk, N * (width + 1), 0x1p-8, gaps },
+                                { &b.dv, N * (width + 2), 4e-4, gaps } };
+        compare_within(&(struct ddl_limits){ .T = T, .h = h }, call_rounded_bwd, &b, 3, bwd);
+        release_all();
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -241,6 +296,7 @@ int main(void)
         cmocka_unit_test(test_pieces_have_the_bits_of_the_whole),
         cmocka_unit_test(test_values_that_are_not_finite),
         cmocka_unit_test(test_attention_backward),
+        cmocka_unit_test(test_attention_backward_of_halves),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,7 +4,8 @@
  * (attention_bwd.c) uses lse. Parallel over (sequence, head, part of the queries). With more than FEW_QUERIES
  * queries, the arithmetic of a query depends only on its position in the context. Arithmetic is float32:
  * bfloat16 operands are converted when they are read or packed, and a result in bfloat16 is rounded once.
- * With AMX, attention_pairs.c takes the place of part_fwd where all operands are bfloat16. */
+ * With AMX, attention_pairs.c takes the place of part_fwd where all operands are bfloat16 and heads are
+ * whole vectors wide. */
 #include "backend/cpu/attention.h"
 #include "backend/cpu/parallel.h"
 

@@ -248,7 +248,7 @@ static void softmax_rows(const struct backward *f, size_t r, size_t n)
     const struct attention_grad_args *a = f->a;
     const struct head *g = &f->g;
     size_t t = f->t + r, width = a->H * g->h;
-    if (t == 0)
+    if (t == 0 && !f->products_only)
         widen(g, a->v16 + offset_of(f, 0, a->v_stride), a->v_stride, 1, f->v);
     if (!f->products_only)
         widen(g, a->y16 + offset_of(f, t, width), width, n, f->y_rows);

@@ -1,4 +1,4 @@
-/* vexp of a vector, with the same bits where multiply-adds are fused. */
+/* vexp of a vector, with the same bits where the compiler fuses the same multiply-adds. */
 #ifndef DDL_BACKEND_CPU_VEXP_H
 #define DDL_BACKEND_CPU_VEXP_H
 
