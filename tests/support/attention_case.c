@@ -14,11 +14,8 @@ struct attention_args attention_case(struct attention_args a, size_t caches, siz
     a.v_stride = width;
     a.k_batch = (span + 2) * stride;
     a.v_batch = (span + 1) * width;
-    float *q = floats_around(a.B * a.T * stride, 0, spread);
-    a.q = format == ALL_BF16 ? NULL : q;
-    a.q16 = format == ALL_BF16 ? (const uint16_t *)(const void *)q : NULL;
-    for (size_t i = 0; a.q16 && i < a.B * a.T * stride; i++)
-        ((uint16_t *)(void *)q)[i] = ddl_bf16_round(q[i]); /* in place */
+    a.q = format != ALL_BF16 ? floats_around(a.B * a.T * stride, 0, spread) : NULL;
+    a.q16 = format == ALL_BF16 ? halves_around(a.B * a.T * stride, 0, spread) : NULL;
     a.k = format != FLOAT32 ? NULL : some_floats(caches * a.k_batch);
     a.k16 = format != FLOAT32 ? some_halves(caches * a.k_batch) : NULL;
     a.v = format != FLOAT32 ? NULL : some_floats(caches * a.v_batch);

@@ -34,9 +34,9 @@ float *floats_around(size_t n, float center, float spread)
     return x;
 }
 
-uint16_t *some_halves(size_t n)
+uint16_t *halves_around(size_t n, float center, float spread)
 {
-    float *x = some_floats(n);
+    float *x = floats_around(n, center, spread);
     uint16_t *y = (uint16_t *)(void *)x; /* in place: y[i] is written after x[i / 2] was read */
     for (size_t i = 0; i < n; i++)
         y[i] = ddl_bf16_round(x[i]);
@@ -47,6 +47,11 @@ void release_all(void)
 {
     while (n_blocks)
         ddl_mem_free(blocks[--n_blocks]);
+}
+
+uint16_t *some_halves(size_t n)
+{
+    return halves_around(n, 0, 1);
 }
 
 const char *isa_name(size_t i)

@@ -52,6 +52,7 @@ void remove_op(struct ddl_ops *ops, enum ddl_op op);
 float *some_floats(size_t n);
 float *floats_around(size_t n, float center, float spread); /* center + spread * some_floats */
 uint16_t *some_halves(size_t n);                            /* some_floats rounded to bfloat16 */
+uint16_t *halves_around(size_t n, float center, float spread);
 void release_all(void);
 
 #endif

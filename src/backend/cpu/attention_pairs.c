@@ -61,7 +61,7 @@ static struct pairs_source rows_of(const struct head *g, const uint16_t *x16, si
                                   .x16 = x16 + first + row * stride + g->head * g->h };
 }
 
-/* n rows to y and, if it is not NULL, what rounding them leaves to rest. */
+/* n rows to y, and of float32 numbers what rounding leaves to rest. */
 static void round_rows(const struct head *g, struct pairs_source from, size_t n, uint16_t *y, uint16_t *rest)
 {
     g->k->round_rows(&(struct round_rows_args){ .from = from, .y = y, .rest = rest, .ldy = g->wide }, 0, n,

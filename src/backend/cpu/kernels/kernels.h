@@ -93,7 +93,7 @@ struct pairs_source {
 struct round_rows_args {
     struct pairs_source from;
     uint16_t *y;    /* rows ldy apart                               */
-    uint16_t *rest; /* what rounding x left, rounded likewise, as y; or NULL */
+    uint16_t *rest; /* of x: what rounding left, rounded likewise, as y */
     size_t ldy;     /* the width in whole blocks                    */
 };
 /* They, of x16, become rows of a matrix in pairs, or its columns. */

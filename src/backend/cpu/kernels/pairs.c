@@ -60,6 +60,20 @@ INLINE halves halves_at(const struct pairs_source *s, size_t row, size_t n, size
     return row < n && i < s->width ? load_halves(s->x16 + row * s->stride + i) : (halves){ 0 };
 }
 
+/* x rounded, and what that leaves. */
+INLINE void store_split(uint16_t *y, uint16_t *rest, vec x)
+{
+    halves high = rounded(x);
+    store_halves(y, high);
+    store_halves(rest, rounded(x - (vec)(lower(high) << 16)));
+}
+
+/* Numbers [i, i + V) of x, or zeros from `end` on, a multiple of V. */
+INLINE vec load_before(const float *x, size_t i, size_t end)
+{
+    return i < end ? load(x + i) : splat(0);
+}
+
 /* Rows up to the next whole block. */
 INLINE size_t rows_missing(size_t n)
 {
@@ -73,20 +87,18 @@ void DDL_KERNEL(round_rows)(const void *args, size_t lo, size_t hi, float *scrat
     (void)scratch;
     for (size_t row = lo; row < hi; row++) {
         for (size_t i = 0; i < a->ldy; i += V) {
-            uint16_t *y = a->y + row * a->ldy + i;
-            if (from->x16) {
-                store_halves(y, halves_at(from, row, hi, i));
-                continue;
-            }
-            vec x = i < from->width ? load(from->x + row * from->stride + i) : splat(0);
-            store_halves(y, rounded(x));
-            if (a->rest)
-                store_halves(a->rest + row * a->ldy + i, rounded(x - (vec)(lower(rounded(x)) << 16)));
+            size_t at = row * a->ldy + i;
+            if (from->x16)
+                store_halves(a->y + at, halves_at(from, row, hi, i));
+            else
+                store_split(a->y + at, a->rest + at,
+                            load_before(from->x + row * from->stride, i, from->width));
         }
     }
-    memset(a->y + hi * a->ldy, 0, rows_missing(hi) * a->ldy * sizeof *a->y);
-    if (a->rest)
-        memset(a->rest + hi * a->ldy, 0, rows_missing(hi) * a->ldy * sizeof *a->y);
+    size_t missing = rows_missing(hi) * a->ldy * sizeof *a->y;
+    memset(a->y + hi * a->ldy, 0, missing);
+    if (!from->x16)
+        memset(a->rest + hi * a->ldy, 0, missing);
 }
 
 /* Where numbers i of rows `row` and row + 1 of a matrix in pairs are; i is a multiple of V. */
@@ -154,12 +166,8 @@ INLINE size_t fill_vector(float *x, size_t n)
 /* x rounded to y, and what that leaves to rest: `end` numbers, then zeros; all in whole vectors. */
 INLINE void split_row(size_t span, const float *x, size_t end, uint16_t *y, uint16_t *rest)
 {
-    for (size_t i = 0; i < end; i += V) {
-        vec all = load(x + i);
-        halves high = rounded(all);
-        store_halves(y + i, high);
-        store_halves(rest + i, rounded(all - (vec)(lower(high) << 16)));
-    }
+    for (size_t i = 0; i < end; i += V)
+        store_split(y + i, rest + i, load(x + i));
     memset(y + end, 0, (span - end) * sizeof *y);
     memset(rest + end, 0, (span - end) * sizeof *rest);
 }
@@ -184,7 +192,7 @@ void DDL_KERNEL(softmax_pairs_fwd)(const void *args, size_t lo, size_t hi, float
     memset(a->rest + hi * span, 0, missing);
 }
 
-/* P and dS of row r < n; returns how many are not 0 for sure, in whole vectors. */
+/* P and dS of row r, if it is one of n; returns the end of those that may not be 0, in whole vectors. */
 INLINE size_t pairs_grad_row(const struct softmax_pairs_grad_args *a, size_t r, size_t n)
 {
     const struct softmax_grad_args *s = &a->softmax;
@@ -211,13 +219,12 @@ void DDL_KERNEL(softmax_pairs_bwd)(const void *args, size_t lo, size_t hi, float
         uint16_t *P = a->P, *P_rest = a->P_rest, *dS_pairs = a->dS, *dS_rows = a->dS_rows + r * span;
         for (size_t i = 0; i < span; i += V) {
             const size_t at = pairs_at(row + r, i, depth);
-            vec even = i < ends[0] ? load(S + i) : splat(0);
-            vec odd = i < ends[1] ? load(S + span + i) : splat(0);
+            vec even = load_before(S, i, ends[0]), odd = load_before(S + span, i, ends[1]);
             pairs x = rounded_pairs(even, odd);
             store_pairs(P + at, x);
             store_pairs(P_rest + at, rounded_pairs(even - (vec)(x << 16), odd - (vec)(x & 0xffff0000u)));
-            halves first = rounded(i < ends[0] ? load(dS + i) : splat(0));
-            halves second = rounded(i < ends[1] ? load(dS + span + i) : splat(0));
+            halves first = rounded(load_before(dS, i, ends[0]));
+            halves second = rounded(load_before(dS + span, i, ends[1]));
             store_halves(dS_rows + i, first);
             store_halves(dS_rows + span + i, second);
             store_pairs(dS_pairs + at, interleaved(first, second));

@@ -1,4 +1,4 @@
-/* What the softmax of attention's score blocks does with a row. */
+/* Softmax of a row: of the loss, and of attention's score blocks. */
 #ifndef DDL_BACKEND_CPU_SOFTMAX_H
 #define DDL_BACKEND_CPU_SOFTMAX_H
 
@@ -29,8 +29,8 @@ INLINE double exp_sum(size_t n, const float *x, float scale, float top, float *y
     return total;
 }
 
-/* The same in vectors, whose sums have another order: for passes in bfloat16, so that the bits of float32
- * results are those of earlier versions. */
+/* The same in vectors, which are faster but add in another order: for the loss in bfloat16 and attention with
+ * AMX. float32 results keep the bits that they had in earlier versions. */
 INLINE double exp_sum_in_vectors(size_t n, const float *x, float scale, float top, float *y)
 {
     double total = 0;

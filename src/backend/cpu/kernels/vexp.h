@@ -5,34 +5,33 @@
 #include "backend/cpu/kernels/vec.h"
 #include "backend/cpu/kernels/vmath.h"
 
-/* x 2^whole, whole numbers in floats. */
-INLINE vec times_power(vec x, vec shifted, vec whole)
+/* x 2^n; n = shifted - EXP_ROUND, whole numbers. */
+INLINE vec times_power(vec x, vec shifted, vec n)
 {
 #if defined(__AVX512F__)
     (void)shifted;
-    return (vec)_mm512_scalef_ps((__m512)x, (__m512)whole);
+    return (vec)_mm512_scalef_ps((__m512)x, (__m512)n);
 #else
-    vec_int power = (vec_int)shifted - splat_ints(0x4b400000), half = power >> 1;
-    (void)whole;
-    return x * (vec)((half + 127) << 23) * (vec)((power - half + 127) << 23);
+    vec_int whole = (vec_int)shifted - (vec_int)splat(EXP_ROUND), half = whole >> 1;
+    (void)n;
+    return x * (vec)((half + 127) << 23) * (vec)((whole - half + 127) << 23);
 #endif
 }
 
 INLINE vec exp_of(vec x)
 {
-    const vec round = splat(0x1.8p23f);
-    x = larger(splat(-105.0f), x);
-    x = smaller(splat(90.0f), x);
-    vec shifted = x * splat(0x1.715476p0f) + round, whole = shifted - round;
-    vec r = x - whole * splat(0x1.62e4p-1f);
-    r -= whole * splat(0x1.7f7d1cp-20f);
-    vec p = splat(0.00139263256f);
-    p = p * r + splat(0.00836329275f);
-    p = p * r + splat(0.0416665538f);
-    p = p * r + splat(0.166665763f);
-    p = p * r + splat(0.5f);
+    x = larger(splat(EXP_LEAST), x);
+    x = smaller(splat(EXP_MOST), x);
+    vec shifted = x * splat(EXP_1_BY_LN2) + splat(EXP_ROUND), n = shifted - splat(EXP_ROUND);
+    vec r = x - n * splat(EXP_LN2_HIGH);
+    r -= n * splat(EXP_LN2_LOW);
+    vec p = splat(EXP_R6);
+    p = p * r + splat(EXP_R5);
+    p = p * r + splat(EXP_R4);
+    p = p * r + splat(EXP_R3);
+    p = p * r + splat(EXP_R2);
     p = p * (r * r) + r;
-    return times_power(p + splat(1.0f), shifted, whole);
+    return times_power(p + splat(1.0f), shifted, n);
 }
 
 #endif

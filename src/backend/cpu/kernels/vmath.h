@@ -22,21 +22,33 @@ static inline uint32_t bits_of(float x)
     return bits;
 }
 
-/* exp(x) = 2^whole times what is returned: x = n ln 2 + r, |r| <= ln 2 / 2, and a polynomial in r. */
+/* exp(x) = 2^n (1 + a polynomial in r), x = n ln 2 + r, |r| <= ln 2 / 2. For vectors too (vexp.h). */
+#define EXP_LEAST (-105.0f) /* exp is 0 below, infinite above EXP_MOST */
+#define EXP_MOST 90.0f
+#define EXP_ROUND 0x1.8p23f /* adding it leaves the nearest integer in the low bits */
+#define EXP_1_BY_LN2 0x1.715476p0f
+#define EXP_LN2_HIGH 0x1.62e4p-1f /* 15 bits of ln 2: n times it is exact */
+#define EXP_LN2_LOW 0x1.7f7d1cp-20f
+#define EXP_R6 0.00139263256f
+#define EXP_R5 0.00836329275f
+#define EXP_R4 0.0416665538f
+#define EXP_R3 0.166665763f
+#define EXP_R2 0.5f
+
+/* exp(x) = 2^whole times what is returned. */
 static inline float exp_parts(float x, int32_t *whole)
 {
-    const float round = 0x1.8p23f; /* adding it leaves the nearest integer in the low bits */
-    float shifted = x * 0x1.715476p0f + round;
-    float n = shifted - round;
-    float r = x - n * 0x1.62e4p-1f; /* 15 bits of ln 2: n times it is exact */
-    r -= n * 0x1.7f7d1cp-20f;
-    float p = 0.00139263256f;
-    p = p * r + 0.00836329275f;
-    p = p * r + 0.0416665538f;
-    p = p * r + 0.166665763f;
-    p = p * r + 0.5f;
+    float shifted = x * EXP_1_BY_LN2 + EXP_ROUND;
+    float n = shifted - EXP_ROUND;
+    float r = x - n * EXP_LN2_HIGH;
+    r -= n * EXP_LN2_LOW;
+    float p = EXP_R6;
+    p = p * r + EXP_R5;
+    p = p * r + EXP_R4;
+    p = p * r + EXP_R3;
+    p = p * r + EXP_R2;
     p = p * (r * r) + r;
-    *whole = (int32_t)(bits_of(shifted) - bits_of(round));
+    *whole = (int32_t)(bits_of(shifted) - bits_of(EXP_ROUND));
     return p + 1.0f;
 }
 
@@ -45,8 +57,8 @@ static inline float exp_parts(float x, int32_t *whole)
 static inline float vexp(float x)
 {
     int32_t whole;
-    x = x < -105.0f ? -105.0f : x;
-    x = x > 90.0f ? 90.0f : x;
+    x = x < EXP_LEAST ? EXP_LEAST : x;
+    x = x > EXP_MOST ? EXP_MOST : x;
     float p = exp_parts(x, &whole);
     int32_t half = whole >> 1;
     return p * float_of((uint32_t)(half + 127) << 23) * float_of((uint32_t)(whole - half + 127) << 23);
