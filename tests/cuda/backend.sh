@@ -1,10 +1,11 @@
 #!/bin/sh
-# backend.sh SOURCE PROGRAM PLUGIN DRIVER_FOLDER MEMORY_TEST CONTEXT_TEST: the CUDA backend on simulated devices: its ops
-# compared with `ref`, its memory, transfers and events, sessions with long contexts, and its error messages.
+# backend.sh SOURCE PROGRAM PLUGIN DRIVER_FOLDER MEMORY_TEST CONTEXT_TEST LAWS_TEST: the CUDA backend on simulated devices: its
+# ops compared with `ref`, their laws, its memory, transfers and events, sessions with long contexts, and its error messages.
 set -eu
 . "$1/tests/cuda/device_support.sh"
 memory=$5
 long_context=$6
+laws=$7
 
 # ops DEVICE WITHOUT_ALGORITHM NAME...: the ops whose names contain one of these, or all. With WITHOUT_ALGORITHM 1 cuBLASLt
 # has none for any product. The devices are among those with the least shared memory.
@@ -69,6 +70,8 @@ channels() {
 
 transfers() { DDL_TEST_BACKENDS=cuda simulated "$memory"; }
 
+laws() { DDL_TEST_BACKENDS=cuda simulated "$laws"; }
+
 long_contexts() { DDL_TEST_BACKENDS=cuda simulated "$long_context"; }
 
 # message EXPECTED COMMAND...: the command fails with one line, EXPECTED (a regular expression).
@@ -108,6 +111,7 @@ check listed listed
 check model model
 check one_token one_token
 check transfers transfers
+check laws laws
 check no_pool no_pool
 check long_contexts long_contexts
 check cublaslt cublaslt

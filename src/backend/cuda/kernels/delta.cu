@@ -401,13 +401,13 @@ __device__ inline void backward(const struct ddl_delta_grad_args &op, bool stage
             const float4 delta = corrections(op.update, beta, v, p);
             const bool erases = op.update != DDL_UPDATE_WRITE && beta != 0;
             const float erase = !erases ? 0 : op.form == DDL_FORM_RATIO ? beta * k.read : beta;
-            const float4 from_X = scale4(g, -erase), from_q = scale4(g, erases ? -beta * k.read : 0);
+            const float4 from_X = scale4(g, -erase), from_q = scale4(g, -beta * k.read);
             EACH_CHUNK(m, HELD, s)
             {
                 const float4 x = X.get(m), gradient = G.get(m);
                 const float4 zero = make_float4(0, 0, 0, 0);
                 const float4 dk = fma4(x, from_X, fma4(gradient, delta, zero));
-                G.put(m, fma4(s.of_features(k.q, m), from_q, gradient));
+                G.put(m, erases ? fma4(s.of_features(k.q, m), from_q, gradient) : gradient);
                 sum_features(s, m, dk, w.parts, [&](unsigned i, float sum) {
                     const float dq = direction_grad(op.form, op.eps, beta, k, t, k.q[i], sum);
                     if (op.dq16)
