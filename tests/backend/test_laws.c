@@ -2,6 +2,7 @@
  * compute is compared with "ref" by tests/ops/test_trial.c. */
 #include "support/backends.h"
 
+#include "base/bf16.h"
 #include "ddl/config.h"
 #include "model/operator/staging.h"
 
@@ -312,6 +313,53 @@ static void copies_of_several_matrices(ddl_backend *backend)
     }
 }
 
+/* ---- attention ---- */
+
+static const uint16_t *halves_in(struct ddl_staging *s, const uint16_t *x, size_t n)
+{
+    return (const uint16_t *)(const void *)ddl_staging_in(s, (const float *)(const void *)x, n / 2);
+}
+
+static uint16_t *halves_out(struct ddl_staging *s, uint16_t *x, size_t n)
+{
+    return (uint16_t *)(void *)ddl_staging_out(s, (float *)(void *)x, n / 2);
+}
+
+/* The output's gradient is float32 beside operands in bfloat16: where its large terms cancel, the rest of a
+ * number, which bfloat16 would not have, is what the gradients are. All scores are 0. */
+static void the_gradient_of_an_output_is_not_rounded(ddl_backend *backend)
+{
+    enum { T = 16, h = 16, N = T * h };
+    const uint16_t one = 0x3f80, minus_one = 0xbf80;
+    const float rest = 0x1p-10f, scale = 0.25f;
+    uint16_t *q = halves_around(N, 0, 0), *k = halves_around(N, 0, 0), *v = halves_around(N, 0, 0);
+    uint16_t *y = halves_around(N, 0, 0), *dq = some_halves(N), *dk = some_halves(N), *dv = some_halves(N);
+    float *dy = floats_around(N, 0, 0), lse[T];
+    for (size_t t = 0; t < T; t++) {
+        lse[t] = logf((float)(t + 1));
+        q[t * h + 1] = one;
+    }
+    k[0] = one;
+    v[0] = v[h + 1] = one, v[1] = v[h] = minus_one;
+    /* Query 1 weighs two keys by 1/2, query 3 four keys by 1/4. */
+    dy[h] = 1 + rest, dy[h + 1] = 1;
+    dy[h + 2] = 1 + rest, dy[3 * h + 2] = -2;
+    struct ddl_staging s = { .backend = backend };
+    struct attention_grad_args a = { .B = 1, .T = T, .H = 1, .h = h, .scale = scale };
+    a.q16 = halves_in(&s, q, N), a.k16 = halves_in(&s, k, N), a.v16 = halves_in(&s, v, N);
+    a.y16 = halves_in(&s, y, N), a.lse = ddl_staging_in(&s, lse, T), a.dy = ddl_staging_in(&s, dy, N);
+    a.dq16 = halves_out(&s, dq, N), a.dk16 = halves_out(&s, dk, N), a.dv16 = halves_out(&s, dv, N);
+    a.q_stride = a.k_stride = a.v_stride = a.dq_stride = a.dk_stride = a.dv_stride = h;
+    assert_false(s.failed);
+    backend->ops->attention_bwd(backend->ctx, &a);
+    finish(&s);
+    assert_int_equal(dv[2], ddl_bf16_round(rest / 2));
+    assert_int_equal(dq[h], ddl_bf16_round(scale * rest / 2));
+    assert_int_equal(dk[1], ddl_bf16_round(scale * rest / 2));
+    assert_int_equal(dk[h + 1], ddl_bf16_round(-scale * rest / 2));
+    release_all();
+}
+
 #define LAW(name)                                                                                            \
     static void test_##name(void **state)                                                                    \
     {                                                                                                        \
@@ -326,6 +374,7 @@ LAW(saturated_gates_of_a_highway)
 LAW(equal_logits_of_laurel)
 LAW(rows_of_mixing_matrices_sum_to_one)
 LAW(copies_of_several_matrices)
+LAW(the_gradient_of_an_output_is_not_rounded)
 
 int main(void)
 {
@@ -338,6 +387,7 @@ int main(void)
         cmocka_unit_test(test_equal_logits_of_laurel),
         cmocka_unit_test(test_rows_of_mixing_matrices_sum_to_one),
         cmocka_unit_test(test_copies_of_several_matrices),
+        cmocka_unit_test(test_the_gradient_of_an_output_is_not_rounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -30,9 +30,11 @@ static bool fits_mma(const struct attention_args *a)
            is_aligned(a->v16, a->v_stride, a->v_batch) && is_aligned(a->y16, a->h, 0);
 }
 
+/* Where a query sees one key alone, the gradient of its score is 0, in attention_bwd exactly: if all do, it
+ * is the better kernel. */
 static bool grad_fits_mma(const struct attention_grad_args *a)
 {
-    return a->q16 && a->h % 16 == 0 && a->h <= MOST_WIDTH && is_aligned(a->q16, a->q_stride, 0) &&
+    return a->T > 1 && a->q16 && a->h % 16 == 0 && a->h <= MOST_WIDTH && is_aligned(a->q16, a->q_stride, 0) &&
            is_aligned(a->k16, a->k_stride, 0) && is_aligned(a->v16, a->v_stride, 0) &&
            is_aligned(a->dy, 0, 0) && is_aligned(a->dq16, a->dq_stride, 0) &&
            is_aligned(a->dk16, a->dk_stride, 0) && is_aligned(a->dv16, a->dv_stride, 0);
@@ -133,20 +135,21 @@ void cuda_attention_bwd(void *ctx, const struct attention_grad_args *a)
     if (rows == 0 || a->H == 0)
         return;
     struct cuda_attention_grad arguments = { *a, cuda_parts(a->T, TILE),
-                                             cuda_op_memory(d, cuda_attention_bytes(rows, a->H)),
-                                             grad_fits_mma(a) };
+                                             cuda_op_memory(d, cuda_attention_bytes(rows, a->H)) };
+    const bool fits = grad_fits_mma(a);
     if (!arguments.stats)
         return;
     CUDA_CLEAR_PADDING(&arguments);
-    if (arguments.rounds_dy || a->h > MOST_WIDTH)
+    if (fits || a->h > MOST_WIDTH)
         cuda_launch(d, CUDA_attention_wide_stats, cuda_blocks(d, rows * a->H, WARPS), 0, &arguments);
-    if (arguments.rounds_dy) {
+    if (fits) {
         const struct mma_kernels *kernels = mma_kernels_of(a->h);
-        size_t shared = 2 * (CUDA_MMA_QUERIES + CUDA_MMA_OTHERS) * (a->h + 8) * sizeof *a->q16, blocks;
-        arguments.tiles = cuda_parts(a->T, CUDA_MMA_QUERIES);
+        const size_t row = (a->h + 8) * sizeof *a->q16, queries = CUDA_MMA_QUERIES, others = CUDA_MMA_OTHERS;
+        size_t blocks;
+        arguments.tiles = cuda_parts(a->T, queries);
         blocks = a->B * a->H * arguments.tiles;
-        cuda_launch(d, kernels->bwd_q, blocks, shared, &arguments);
-        cuda_launch(d, kernels->bwd_kv, blocks, shared, &arguments);
+        cuda_launch(d, kernels->bwd_q, blocks, (3 * queries + 2 * others) * row, &arguments);
+        cuda_launch(d, kernels->bwd_kv, blocks, (2 * queries + 3 * others) * row, &arguments);
     } else if (a->h > MOST_WIDTH) {
         cuda_launch(d, CUDA_attention_wide_bwd, wide_blocks(rows, a->H), 0, &arguments);
     } else {

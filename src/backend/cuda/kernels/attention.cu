@@ -170,8 +170,7 @@ KERNEL(attention_stats, 256, struct cuda_attention_grad)
     *stats_of(a, sequence, head, first + row) = make_float2(op.lse[(n + row) * op.H + head], sum);
 }
 
-/* The same in the order of dot_rows(), a warp for each row of a head. The kernels for tensor cores round dy:
- * with dy . y of the rounded numbers the gradients of a query's scores still add up to 0. */
+/* The same in the order of dot_rows(), a warp for each row of a head. */
 KERNEL(attention_wide_stats, 256, struct cuda_attention_grad)
 {
     const struct attention_grad_args &op = a.op;
@@ -179,10 +178,8 @@ KERNEL(attention_wide_stats, 256, struct cuda_attention_grad)
     for (size_t i = blockIdx.x * static_cast<size_t>(WARPS) + threadIdx.x / 32; i < count;
          i += gridDim.x * static_cast<size_t>(WARPS)) {
         float sum = 0;
-        for (size_t j = threadIdx.x % 32; j < op.h; j += 32) {
-            const float dy = op.dy[i * op.h + j];
-            sum += (a.rounds_dy ? float_of_bf16(bf16_of(dy)) : dy) * load_either(op.y, op.y16, i * op.h + j);
-        }
+        for (size_t j = threadIdx.x % 32; j < op.h; j += 32)
+            sum += op.dy[i * op.h + j] * load_either(op.y, op.y16, i * op.h + j);
         sum = warp_sum(sum);
         if (threadIdx.x % 32 == 0)
             *stats_of(a, i / op.H / op.T, i % op.H, i / op.H % op.T) = make_float2(op.lse[i], sum);

@@ -3,7 +3,7 @@
  * values are copied to shared memory, and while it multiplies by values the next keys are. Scores, sums and
  * the softmax are float32; a weight is multiplied as the sum of two bfloat16 numbers, which has 16 bits. The
  * rounding to one of them alone makes an error of 0.6 to 0.85 of a whole model's other roundings in its
- * logits, and the gradients inherit it. Gradients of scores and of the output are rounded once.
+ * logits, and the gradients inherit it. So is the gradient of the output; that of a score is rounded once.
  *
  * Fragments are those of mma_bf16_16x8x16 (device.cuh): with g = lane / 4 and t = lane % 4 a lane has the
  * rows g and g + 8 of its warp's queries and the columns 2 t and 2 t + 1 of each block of 8. */
@@ -253,27 +253,29 @@ FORWARD(128, 8, true)
 /* Loops over a head are unrolled in parts: the registers of whole ones would cost the kernels a third of
  * their blocks. */
 
-/* Copies rows of float32 numbers to a tile in bfloat16; rows from `rows` on become zeros. */
+/* Copies rows of float32 numbers as the sums of two bfloat16 numbers, to a tile and to the one after it;
+ * rows from `rows` on become zeros. */
 template <unsigned STEPS>
-__device__ inline void round_tile(uint16_t *tile, unsigned pitch, unsigned count, const float *x,
+__device__ inline void split_tile(uint16_t *tile, unsigned pitch, unsigned count, const float *x,
                                   size_t stride, size_t rows, unsigned h)
 {
 #pragma unroll(STEPS / 2)
     for (unsigned first = 0; first < count * (h / 4); first += THREADS) {
         const unsigned i = first + threadIdx.x, row = i / (h / 4), column = i % (h / 4) * 4;
-        store4_bf16(tile + row * pitch, column,
-                    row < rows ? load4(x + row * stride, column) : make_float4(0, 0, 0, 0));
+        const float4 v = row < rows ? load4(x + row * stride, column) : make_float4(0, 0, 0, 0);
+        const uint2 pairs = make_uint2(bf16_pair(v.x, v.y), bf16_pair(v.z, v.w));
+        uint16_t *to = tile + row * pitch + column;
+        *reinterpret_cast<uint2 *>(to) = pairs;
+        *reinterpret_cast<uint2 *>(to + count * pitch) =
+            make_uint2(rest_of_pair(v.x, v.y, pairs.x), rest_of_pair(v.z, v.w, pairs.y));
     }
 }
 
-/* score (16, 8 BLOCKS) = rows of a times rows of b, over h numbers. */
+/* score (16, 8 BLOCKS) += rows of a times rows of b, over h numbers. */
 template <unsigned BLOCKS>
 __device__ inline void multiply_rows(float score[BLOCKS][4], const uint16_t *a, const uint16_t *b,
                                      unsigned pitch, unsigned steps)
 {
-    for (unsigned n = 0; n < BLOCKS; n++)
-        for (unsigned i = 0; i < 4; i++)
-            score[n][i] = 0;
 #pragma unroll 2
     for (unsigned i = 0; i < steps; i++) {
         uint32_t left[4];
@@ -321,9 +323,10 @@ __device__ inline void backward_q(const struct cuda_attention_grad &a, uint16_t 
     const struct attention_grad_args &op = a.op;
     const struct grad_tile b = grad_tile_of<STEPS, EXACT>(a);
     const size_t at = b.head * b.h, width = op.H * b.h;
-    uint16_t *q = memory, *dy = q + QUERIES * b.pitch, *k = dy + QUERIES * b.pitch, *v = k + OTHERS * b.pitch;
+    uint16_t *q = memory, *dy = q + QUERIES * b.pitch, *dy_rest = dy + QUERIES * b.pitch;
+    uint16_t *k = dy_rest + QUERIES * b.pitch, *v = k + OTHERS * b.pitch;
     copy_tile(q, b.pitch, QUERIES, op.q16 + (b.row + b.first) * op.q_stride + at, op.q_stride, b.rows, b.h);
-    round_tile<STEPS>(dy, b.pitch, QUERIES, op.dy + (b.row + b.first) * width + at, width, b.rows, b.h);
+    split_tile<STEPS>(dy, b.pitch, QUERIES, op.dy + (b.row + b.first) * width + at, width, b.rows, b.h);
     float sums[2 * STEPS][4] = {};
     float2 stats[2];
     const float2 *all = stats_of(a, b.row / op.T, b.head, b.first);
@@ -339,9 +342,10 @@ __device__ inline void backward_q(const struct cuda_attention_grad &a, uint16_t 
                   b.h);
         cp_async_wait<0>();
         __syncthreads();
-        float score[OTHERS / 8][4], grad[OTHERS / 8][4];
+        float score[OTHERS / 8][4] = {}, grad[OTHERS / 8][4] = {};
         multiply_rows<OTHERS / 8>(score, q + 16 * b.warp * b.pitch, k, b.pitch, b.steps);
         multiply_rows<OTHERS / 8>(grad, dy + 16 * b.warp * b.pitch, v, b.pitch, b.steps);
+        multiply_rows<OTHERS / 8>(grad, dy_rest + 16 * b.warp * b.pitch, v, b.pitch, b.steps);
 #pragma unroll
         for (unsigned n = 0; n < OTHERS / 8; n++)
 #pragma unroll
@@ -365,7 +369,8 @@ __device__ inline void backward_kv(const struct cuda_attention_grad &a, uint16_t
     const struct attention_grad_args &op = a.op;
     const struct grad_tile b = grad_tile_of<STEPS, EXACT>(a);
     const size_t at = b.head * b.h, width = op.H * b.h;
-    uint16_t *k = memory, *v = k + QUERIES * b.pitch, *q = v + QUERIES * b.pitch, *dy = q + OTHERS * b.pitch;
+    uint16_t *k = memory, *v = k + QUERIES * b.pitch, *q = v + QUERIES * b.pitch;
+    uint16_t *dy = q + OTHERS * b.pitch, *dy_rest = dy + OTHERS * b.pitch;
     copy_tile(k, b.pitch, QUERIES, op.k16 + (b.row + b.first) * op.k_stride + at, op.k_stride, b.rows, b.h);
     copy_tile(v, b.pitch, QUERIES, op.v16 + (b.row + b.first) * op.v_stride + at, op.v_stride, b.rows, b.h);
     SHARED(float2, stats, OTHERS);
@@ -375,15 +380,16 @@ __device__ inline void backward_kv(const struct cuda_attention_grad &a, uint16_t
         __syncthreads();
         copy_tile(q, b.pitch, OTHERS, op.q16 + (b.row + query) * op.q_stride + at, op.q_stride, op.T - query,
                   b.h);
-        round_tile<STEPS>(dy, b.pitch, OTHERS, op.dy + (b.row + query) * width + at, width, op.T - query,
+        split_tile<STEPS>(dy, b.pitch, OTHERS, op.dy + (b.row + query) * width + at, width, op.T - query,
                           b.h);
         if (threadIdx.x < OTHERS && query + threadIdx.x < op.T)
             stats[threadIdx.x] = all[query + threadIdx.x];
         cp_async_wait<0>();
         __syncthreads();
-        float score[OTHERS / 8][4], grad[OTHERS / 8][4];
+        float score[OTHERS / 8][4] = {}, grad[OTHERS / 8][4] = {};
         multiply_rows<OTHERS / 8>(score, k + 16 * b.warp * b.pitch, q, b.pitch, b.steps);
         multiply_rows<OTHERS / 8>(grad, v + 16 * b.warp * b.pitch, dy, b.pitch, b.steps);
+        multiply_rows<OTHERS / 8>(grad, v + 16 * b.warp * b.pitch, dy_rest, b.pitch, b.steps);
 #pragma unroll
         for (unsigned n = 0; n < OTHERS / 8; n++)
 #pragma unroll
@@ -396,6 +402,7 @@ __device__ inline void backward_kv(const struct cuda_attention_grad &a, uint16_t
                 grad[n][i] = sees ? w * (grad[n][i] - stats[column].y) * op.scale : 0.0f;
             }
         add_weighted<STEPS, OTHERS / 8, true>(dv, score, dy, b.pitch, b.steps);
+        add_weighted<STEPS, OTHERS / 8, false>(dv, score, dy_rest, b.pitch, b.steps);
         add_weighted<STEPS, OTHERS / 8, false>(dk, grad, q, b.pitch, b.steps);
     }
     if (16 * b.warp < b.rows) {

@@ -194,8 +194,7 @@ struct cuda_attention_parts {
 struct cuda_attention_grad {
     struct attention_grad_args op;
     size_t tiles;
-    float *stats;   /* (B, H, T) pairs: lse, and dy . y */
-    bool rounds_dy; /* to bfloat16 */
+    float *stats; /* (B, H, T) pairs: lse, and dy . y */
 };
 
 struct cuda_rope_grad {
