@@ -282,10 +282,15 @@ static ddl_status check_writable(const char *path, struct ddl_error *err)
 }
 
 /* Checked before the training, too. */
-static ddl_status check_new(const struct flags *flags, struct ddl_error *err)
+static ddl_status check_new(const struct flags *flags, char *const *inputs, int n, struct ddl_error *err)
 {
     char file[1024];
+    struct stat is, input;
     ddl_status status = ddl_tokenizer_file(file, sizeof file, flags->out, err);
+    for (int i = 0; i < n && !status && stat(file, &is) == 0; i++) {
+        if (stat(inputs[i], &input) == 0 && input.st_dev == is.st_dev && input.st_ino == is.st_ino)
+            return ddl_error_set(err, DDL_E_USAGE, "%s: is an input: choose another path", file);
+    }
     if (status || flags->overwrite || (access(file, F_OK) != 0 && (errno == ENOENT || errno == ENOTDIR)))
         return status;
     return ddl_error_set(err, DDL_E_USAGE, "%s: exists already: choose another path or use --overwrite",
@@ -328,7 +333,7 @@ static int train(int argc, char **argv)
     if (!status)
         status = check_effects(&config, given, &err);
     if (!status)
-        status = check_new(&flags, &err);
+        status = check_new(&flags, argv + 1, n, &err);
     if (!status)
         status = check_writable(flags.out, &err);
     if (status)

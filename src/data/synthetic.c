@@ -307,15 +307,27 @@ static ddl_status write_record(struct writer *w, struct ddl_error *err)
     return ddl_shard_set_record(&w->set, &record, options, err);
 }
 
-/* Completes the publication of a process that was killed; refuses shards and builds that are not to be
- * replaced. */
+static ddl_status check_tokenizer(const char *out, bool overwrite, struct ddl_error *err)
+{
+    char path[2048];
+    ddl_status status = ddl_tokenizer_file(path, sizeof path, out, err);
+    if (!status && !overwrite && ddl_file_exists(path))
+        status = ddl_error_set(err, DDL_E_USAGE,
+                               "%s: exists already: choose another folder or use --overwrite", path);
+    return status;
+}
+
+/* Completes the publication of a process that was killed; refuses shards, builds and a tokenizer that are not
+ * to be replaced. */
 static ddl_status check_folder(const struct ddl_build_folder *f, bool overwrite, struct ddl_error *err)
 {
     if (ddl_build_folder_has(f, DDL_BUILD_PLAN))
         return ddl_error_set(err, DDL_E_USAGE, "%s: contains an unfinished build: choose another folder",
                              f->out);
     ddl_status status = ddl_publish_pending(f) ? ddl_publish_finish(f, err) : DDL_OK;
-    return status ? status : ddl_publish_check(f->out, overwrite, err);
+    if (!status)
+        status = ddl_publish_check(f->out, overwrite, err);
+    return status ? status : check_tokenizer(f->out, overwrite, err);
 }
 
 /* In the locked folder. */

@@ -92,6 +92,8 @@ static void trains(void **state)
     says("", "train --overwrite --out README.md/x.json tests/golden/tokenizer-train/runs.txt", 1, true,
          "README.md");
     says("", "train --overwrite --out x.json none.txt", 1, true, "none.txt: cannot open");
+    says("", "train --overwrite --out README.md tests/cli/../../README.md", 2, true,
+         "README.md: is an input: choose another path");
     assert_false(ddl_file_exists(source_path("x.json")));
 }
 

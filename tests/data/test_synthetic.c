@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 enum { MOST = 1 << 16, LONGEST = 300 };
 
@@ -497,6 +498,25 @@ static void a_seed_gives_the_same_files(void **state)
     free(after);
 }
 
+static void keeps_a_tokenizer(void **state)
+{
+    (void)state;
+    struct ddl_error err;
+    struct ddl_synthetic_config c = small(DDL_SYNTHETIC_REVERSE, "kept");
+    remove_scratch("kept");
+    assert_int_equal(mkdir(c.out, 0777), 0);
+    write_file(file_in(c.out, "tokenizer.json"), "mine", 4);
+    assert_int_equal(ddl_data_synthetic(&c, NULL, NULL, NULL, &err), DDL_E_USAGE);
+    assert_says(&err, "kept/tokenizer.json: exists already: choose another folder or use --overwrite");
+    size_t n;
+    char *text = read_file(file_in(c.out, "tokenizer.json"), &n);
+    assert_true(n == 4 && memcmp(text, "mine", 4) == 0);
+    assert_false(ddl_file_exists(file_in(c.out, "shards.json")));
+    free(text);
+    c.overwrite = true;
+    assert_ok(ddl_data_synthetic(&c, NULL, NULL, NULL, &err), err);
+}
+
 static void wrong_sizes(void **state)
 {
     (void)state;
@@ -598,6 +618,7 @@ int main(void)
         cmocka_unit_test(answers_that_are_given_away),
         cmocka_unit_test(lengths_are_even),
         cmocka_unit_test(a_seed_gives_the_same_files),
+        cmocka_unit_test(keeps_a_tokenizer),
         cmocka_unit_test(wrong_sizes),
         cmocka_unit_test(a_run_validates_whole_sequences),
     };

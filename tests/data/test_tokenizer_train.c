@@ -177,6 +177,40 @@ static void repeated_special_tokens(void **state)
     ddl_tokenizer_free(t);
 }
 
+/* A special token with a character that the byte alphabet spells otherwise is apart from the token of the
+ * same bytes; any other is the same. */
+static void special_tokens_that_are_in_the_text(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *special;
+        bool apart;
+    } rows[] = { { " the", true }, { " ", true }, { "\u2026", true }, { "the", false }, { "t", false } };
+    static const char text[] = "cat the cat the cat the \u2026 cat the";
+    const char *file = scratch_path("the.txt");
+    write_file(file, text, strlen(text));
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct ddl_tokenizer_train_config config = ddl_tokenizer_train_defaults();
+        struct ddl_error err;
+        ddl_tokenizer *t;
+        struct ddl_ids ids = { 0 };
+        const char *out = scratch_path("special.json");
+        config.vocab_size = 265;
+        snprintf(config.special_tokens, sizeof config.special_tokens, "%s", rows[i].special);
+        assert_ok(ddl_tokenizer_train(&t, &config, &file, 1, NULL, NULL, &err), err);
+        assert_ok(ddl_tokenizer_save(t, out, &err), err);
+        ddl_tokenizer_free(t);
+        assert_ok(ddl_tokenizer_load(&t, out, &err), err);
+        assert_ok(ddl_tokenizer_encode(t, rows[i].special, strlen(rows[i].special), true, &ids, &err), err);
+        assert_true(ids.n == 1 && ids.ids[0] == 0);
+        ids.n = 0;
+        assert_ok(ddl_tokenizer_encode(t, rows[i].special, strlen(rows[i].special), false, &ids, &err), err);
+        assert_true((ids.ids[0] == 0) == !rows[i].apart);
+        ddl_ids_free(&ids);
+        ddl_tokenizer_free(t);
+    }
+}
+
 /* Trains on one input and saves the result. */
 static void train_to(const char *input, const char *text_key, const char *out)
 {
@@ -311,13 +345,10 @@ static void interrupted(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(as_tokenizers_trains),
-        cmocka_unit_test(errors),
-        cmocka_unit_test(repeated_special_tokens),
-        cmocka_unit_test(kinds_of_input),
-        cmocka_unit_test(long_text),
-        cmocka_unit_test(several_files),
-        cmocka_unit_test(interrupted),
+        cmocka_unit_test(as_tokenizers_trains),    cmocka_unit_test(errors),
+        cmocka_unit_test(repeated_special_tokens), cmocka_unit_test(special_tokens_that_are_in_the_text),
+        cmocka_unit_test(kinds_of_input),          cmocka_unit_test(long_text),
+        cmocka_unit_test(several_files),           cmocka_unit_test(interrupted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -283,6 +283,29 @@ static void starts_from_a_run(void **state)
     assert_says(&err, "init_which: expected last, best, final or a step, found 'newest'");
 }
 
+/* A run needs the model that it started from at its start only. */
+static void resumes_without_its_source(void **state)
+{
+    (void)state;
+    struct ddl_error err;
+    struct ddl_train_config source = a_finished_run("source"), t = a_run("apart"), whole = a_run("whole"),
+                            stored;
+    char *argv[] = { NULL };
+    int n;
+    snprintf(t.init_from, sizeof t.init_from, "%s", source.out);
+    snprintf(whole.init_from, sizeof whole.init_from, "%s", source.out);
+    assert_ok(ddl_train_run(&whole, NULL, NULL, &err), err);
+    assert_int_equal(run_until(&t, 3, NULL, &err), DDL_E_INTERRUPTED);
+    remove_scratch("source");
+    assert_ok(ddl_train_configure(&stored, file_in(t.out, "recipe.yaml"), 0, argv, NULL, NULL, &n, &err),
+              err);
+    assert_int_equal(ddl_train_run(&stored, NULL, NULL, &err), DDL_E_USAGE);
+    assert_says(&err, "--resume");
+    stored.resume = true;
+    assert_ok(ddl_train_run(&stored, NULL, NULL, &err), err);
+    assert_same_file(file_in(t.out, "model.safetensors"), file_in(whole.out, "model.safetensors"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -290,7 +313,7 @@ int main(void)
         cmocka_unit_test(resumed),           cmocka_unit_test(resumed_from_before_the_end),
         cmocka_unit_test(interrupted),       cmocka_unit_test(incomplete),
         cmocka_unit_test(corrupted),         cmocka_unit_test(model_folder),
-        cmocka_unit_test(starts_from_a_run),
+        cmocka_unit_test(starts_from_a_run), cmocka_unit_test(resumes_without_its_source),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -54,6 +54,18 @@ static ddl_status check_init_from(const char *value, struct ddl_error *err)
     return DDL_OK;
 }
 
+/* The config of the model in init_from, or, if that has been removed since the run began, of the run's own.
+ */
+static ddl_status initial_config(const struct ddl_train_config *t, struct ddl_config *out,
+                                 struct ddl_error *err)
+{
+    struct ddl_error unused;
+    if (!ddl_file_exists(t->init_from) &&
+        ddl_run_config(out, t->out, t->verify, NULL, NULL, &unused) == DDL_OK)
+        return DDL_OK;
+    return ddl_run_config(out, t->init_from, t->verify, NULL, NULL, err);
+}
+
 ddl_status ddl_train_named_config(const struct ddl_train_config *t, struct ddl_config *out,
                                   struct ddl_error *err)
 {
@@ -64,7 +76,7 @@ ddl_status ddl_train_named_config(const struct ddl_train_config *t, struct ddl_c
                              *t->model ? "model" : "size", *t->model ? t->model : t->size);
     status = check_init_from(t->init_from, err);
     if (!status && *t->init_from)
-        return ddl_run_config(out, t->init_from, t->verify, NULL, NULL, err);
+        return initial_config(t, out, err);
     if (!status && *t->size)
         status = ddl_config_set_size(out, t->size, err);
     if (!status && *t->model)
