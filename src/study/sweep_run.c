@@ -13,6 +13,7 @@
 #include "train/config/recipe_writer.h"
 #include "train/config/train_config.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -249,6 +250,13 @@ static void set_failed(struct ddl_sweep_run *run, const struct ddl_process_end *
         sweep_read_message(run);
 }
 
+/* Whether a process ended because the sweep stops it: with a checkpoint, or by the signal itself if it did
+ * not catch signals yet. */
+static bool is_stopped(const struct runner *r, const struct ddl_process_end *end)
+{
+    return end->signal ? r->stopping && end->signal == SIGTERM : end->status == EXIT_STOPPED;
+}
+
 /* The state of a run whose process has ended. */
 static void set_ended(const struct runner *r, struct ddl_sweep_run *run, const struct ddl_process_end *end)
 {
@@ -259,7 +267,7 @@ static void set_ended(const struct runner *r, struct ddl_sweep_run *run, const s
         snprintf(run->message, sizeof run->message, "%s", why.text);
     } else if (run->state == DDL_SWEEP_FINISHED) {
         return;
-    } else if (end->signal == 0 && end->status == EXIT_STOPPED) {
+    } else if (is_stopped(r, end)) {
         run->state = run->state == DDL_SWEEP_STALE ? DDL_SWEEP_STALE : DDL_SWEEP_STOPPED;
     } else {
         set_failed(run, end);

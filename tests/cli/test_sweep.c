@@ -243,6 +243,21 @@ static void stopped_and_continued(void **state)
     assert_int_equal(count(file, "finished"), 2);
 }
 
+/* A run that the sweep's signal ends before it catches signals has not failed. */
+static void stopped_at_any_time(void **state)
+{
+    (void)state;
+    char file[1024], command[4096];
+    snprintf(file, sizeof file, "%s", write_sweep("early", 100000, "seeds: [0, 1]\n"));
+    for (int hundredths = 3; hundredths <= 36; hundredths += 3) {
+        snprintf(command, sizeof command,
+                 "cd '%s' && timeout -s INT 0.%02d '%s' sweep %s --jobs 2 >/dev/null 2>&1", source_path("."),
+                 hundredths, ddl_program(), file);
+        assert_int_equal(WEXITSTATUS(system(command)), 124);
+        assert_int_equal(count(file, "failed"), 0);
+    }
+}
+
 /* A killed sweep takes its runs along, and leaves nothing that the next one stumbles over. While it runs, no
  * other may. */
 static void killed_sweep(void **state)
@@ -750,6 +765,7 @@ int main(void)
         cmocka_unit_test(two_models_two_seeds),
         cmocka_unit_test(archived_run),
         cmocka_unit_test(stopped_and_continued),
+        cmocka_unit_test(stopped_at_any_time),
         cmocka_unit_test(killed_sweep),
         cmocka_unit_test(killed_run),
         cmocka_unit_test(linked_run),
