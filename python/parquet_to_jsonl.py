@@ -8,8 +8,8 @@ PATH is a file or a folder, which is searched for .parquet files; files are read
 per row, with the chosen columns; rows whose first column is null are left out, and counted in a message. The files are
 streamed in batches of rows, so that memory does not grow with them.
 
-On standard output: if a file cannot be read, the last line is not JSON, so that a build that reads it from a pipe fails
-instead of missing the rest. With --out, each Parquet file becomes a file DIR/NAME.jsonl.zst, with the folders below
+On standard output: if a file cannot be read, or the process is killed, the last line is not JSON, so that a build that
+reads it from a pipe fails instead of missing the rest. With --out, each Parquet file becomes a file DIR/NAME.jsonl.zst, with the folders below
 PATH. A file appears when it is complete, and existing ones are kept: after an interruption, the same command continues.
 --shard divides the files among N processes. Needs pyarrow.
 """
@@ -95,15 +95,23 @@ def read_lines(path: Path, columns: list[str]) -> Iterator[tuple[list[str], int]
 
 def convert_to_stdout(files: list[tuple[Path, Path]], columns: list[str], limit: int | None) -> None:
     rows = nulls = 0
-    for path, _ in files:
-        for lines, without in read_lines(path, columns):
-            lines = lines if limit is None else lines[: limit - rows]
-            sys.stdout.buffer.write("".join(lines).encode())
-            rows, nulls = rows + len(lines), nulls + without
+    held = b""  # the end of the last line, until it is known what follows
+    try:
+        for path, _ in files:
+            for lines, without in read_lines(path, columns):
+                lines = lines if limit is None else lines[: limit - rows]
+                data = held + "".join(lines).encode()
+                held = data[-2:]
+                sys.stdout.buffer.write(data[:-2])
+                rows, nulls = rows + len(lines), nulls + without
+                if rows == limit:
+                    break
             if rows == limit:
                 break
-        if rows == limit:
-            break
+    except Exception:
+        sys.stdout.buffer.write(held)  # the line that fails is the next one
+        raise
+    sys.stdout.buffer.write(held)
     sys.stdout.flush()
     report_nulls(nulls, columns[0])
 
@@ -160,6 +168,8 @@ def main() -> None:
     try:
         if a.out and a.rows is not None or a.shard and not a.out:
             raise Failure("expected --shard only with --out, and --rows only without --out: --out converts whole files")
+        if a.rows is not None and a.rows < 0:
+            raise Failure(f"--rows: expected a number of rows, found {a.rows}")
         try:
             import pyarrow.parquet  # noqa: F401
         except ImportError:

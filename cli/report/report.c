@@ -212,8 +212,13 @@ const struct ddl_run_point *report_best(const struct report *r)
 
 static const char *status_of(const struct report *r)
 {
+    char message[1024];
+    struct ddl_error unused;
+    bool diverged;
     if (ddl_run_is_training(r->folder))
         return "running";
+    if (ddl_run_diverged(&diverged, r->folder, message, sizeof message, &unused) == DDL_OK && diverged)
+        return "diverged";
     return r->log.recipe && report_step(r) >= r->log.recipe->steps ? "finished" : "stopped";
 }
 

@@ -105,10 +105,15 @@ static const void *defaults(void)
 
 /* ---- keys ---- */
 
-/* Adds the key `text` (n bytes), unless it is empty. */
+/* Adds the key `text` (n bytes) without the white space around it, unless it is empty. */
 static ddl_status add_key(struct server_options *o, const char *text, size_t n, const char *where,
                           struct ddl_error *err)
 {
+    static const char space[] = " \t\r\n";
+    for (; n > 0 && memchr(space, *text, sizeof space - 1); n--)
+        text++;
+    while (n > 0 && memchr(space, text[n - 1], sizeof space - 1))
+        n--;
     if (n == 0)
         return DDL_OK;
     if (n >= KEY_SIZE || o->n_keys == MAX_KEYS)

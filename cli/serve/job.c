@@ -185,7 +185,8 @@ void job_begin_choice(struct choice *choice, struct ddl_engine_request *out, str
     const struct prompt *p = &r->prompts[choice->prompt];
     *sampling = r->sampling;
     sampling->seed = choice->job->seed;
-    sampling->sequence = choice->index % r->best_of;
+    /* With a seed, a prompt has the same texts as in a request of its own; without, all differ. */
+    sampling->sequence = r->has_seed ? choice->index % r->best_of : choice->index;
     *out = (struct ddl_engine_request){ .prompt = p->ids.ids,
                                         .n_prompt = p->ids.n,
                                         .sampling = sampling,

@@ -124,6 +124,21 @@ static bool check_scores(const struct request *r, const struct request_limits *l
                     name, MAX_NUMBERS, scores);
 }
 
+/* The tokens that a request names are tokens of the model's tokenizer. */
+static bool check_tokens(const struct request *r, size_t n_tokens, struct api_error *e)
+{
+    const struct ddl_sampling *s = &r->sampling;
+    for (size_t i = 0; i < s->n_stop_ids + s->n_bias; i++) {
+        const bool stops = i < s->n_stop_ids;
+        const char *name = stops ? "stop_token_ids" : "logit_bias";
+        const int32_t token = stops ? r->stop_ids[i] : s->bias[i - s->n_stop_ids].token;
+        if (token < 0 || (size_t)token >= n_tokens)
+            return api_fail(e, 400, NULL, name, "%s: expected tokens below %zu, found %ld", name, n_tokens,
+                            (long)token);
+    }
+    return true;
+}
+
 bool request_prepare(struct request *r, const struct request_limits *limits, struct api_error *e)
 {
     struct ddl_error err = { 0 };
@@ -141,6 +156,8 @@ bool request_prepare(struct request *r, const struct request_limits *limits, str
     r->sampling.stop = (const char *const *)r->stops;
     r->sampling.n_stop = r->n_stops;
     r->sampling.stop_ids = r->stop_ids;
+    if (!check_tokens(r, ddl_tokenizer_vocab_size(limits->tokenizer), e))
+        return false;
     ddl_status status = ddl_sampling_check(&r->sampling, ddl_tokenizer_vocab_size(limits->tokenizer), &err);
     return status ? api_fail_with(e, NULL, &err) : true;
 }

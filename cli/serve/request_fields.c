@@ -149,6 +149,8 @@ static bool read_stream_options(struct request *r, const json_t *value, const ch
         return wrong(e, name, "an object");
     json_object_foreach((json_t *)value, key, member)
     {
+        if (json_is_null(member) || (strcmp(key, "include_obfuscation") == 0 && json_is_false(member)))
+            continue;
         if (strcmp(key, "include_usage") != 0)
             return api_fail(e, 400, NULL, name, "%s: '%.100s' is not supported", name, key);
         if (!read_bool(&r->include_usage, member, "stream_options.include_usage", e))
@@ -316,8 +318,8 @@ static bool read_message(struct message *out, const json_t *message, struct api_
         return wrong(e, "messages", "messages with the role system, developer, user or assistant");
     json_object_foreach((json_t *)message, key, value)
     {
-        if (strcmp(key, "role") != 0 && strcmp(key, "content") != 0 && strcmp(key, "name") != 0 &&
-            !json_is_null(value))
+        bool is_empty = json_is_null(value) || (json_is_array(value) && json_array_size(value) == 0);
+        if (strcmp(key, "role") != 0 && strcmp(key, "content") != 0 && strcmp(key, "name") != 0 && !is_empty)
             return api_fail(e, 400, NULL, "messages", "messages: '%.100s' is not supported", key);
         if (strcmp(key, "name") == 0 && !json_is_string(value) && !json_is_null(value))
             return wrong(e, "messages", "a name that is a text");
@@ -342,30 +344,36 @@ static bool read_messages(struct request *r, const json_t *value, const char *na
     return true;
 }
 
-/* Fields whose only supported values are those that ask for nothing. */
-static bool unsupported(const char *name, struct api_error *e)
-{
-    return api_fail(e, 400, "unsupported", name, "%s: not supported by this server", name);
-}
+/* Fields of which only values that ask for nothing are supported: a JSON array of these. */
+#define NEUTRAL_FIELDS(X)                                                                                    \
+    X(store, CHAT, "[false]")                                                                                \
+    X(response_format, CHAT, "[{\"type\":\"text\"}]")                                                        \
+    X(modalities, CHAT, "[[\"text\"]]")                                                                      \
+    X(tools, CHAT, "[[]]")                                                                                   \
+    X(tool_choice, CHAT, "[\"none\",\"auto\"]")                                                              \
+    X(parallel_tool_calls, CHAT, "[true,false]")                                                             \
+    X(service_tier, BOTH, "[\"auto\",\"default\"]")                                                          \
+    X(metadata, BOTH, "[{}]")                                                                                \
+    X(suffix, COMPLETIONS, "[\"\"]")
 
-static bool read_store(struct request *r, const json_t *value, const char *name, struct api_error *e)
+static bool read_neutral(struct request *r, const json_t *value, const char *name, struct api_error *e)
 {
+    static const struct {
+        const char *name, *values;
+    } rows[] = {
+#define ROW(name, endpoint, values) { #name, values },
+        NEUTRAL_FIELDS(ROW)
+#undef ROW
+    };
+    bool found = false;
     (void)r;
-    return json_is_false(value) || unsupported(name, e);
-}
-
-static bool read_tools(struct request *r, const json_t *value, const char *name, struct api_error *e)
-{
-    (void)r;
-    return (json_is_array(value) && json_array_size(value) == 0) || unsupported(name, e);
-}
-
-static bool read_response_format(struct request *r, const json_t *value, const char *name,
-                                 struct api_error *e)
-{
-    const char *type = json_string_value(json_object_get(value, "type"));
-    (void)r;
-    return (type && strcmp(type, "text") == 0 && json_object_size(value) == 1) || unsupported(name, e);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        json_t *values = strcmp(rows[i].name, name) == 0 ? json_loads(rows[i].values, 0, NULL) : NULL, *one;
+        size_t at;
+        json_array_foreach(values, at, one) found = found || json_equal(one, value);
+        json_decref(values);
+    }
+    return found || api_fail(e, 400, "unsupported", name, "%s: not supported by this server", name);
 }
 
 #define COUNT_SCHEMA(min, max) "{\"type\":\"integer\",\"minimum\":" #min ",\"maximum\":" #max "}"
@@ -373,7 +381,8 @@ static bool read_response_format(struct request *r, const json_t *value, const c
 #define ID_SCHEMA "{\"$ref\":\"#/components/schemas/token\"}"
 #define STOP_SCHEMA "{\"type\":\"string\",\"minLength\":1,\"pattern\":\"^[^\\\\x00]+$\"}"
 #define MESSAGE_SCHEMA                                                                                       \
-    "{\"type\":\"object\",\"required\":[\"role\",\"content\"],\"additionalProperties\":false,"               \
+    "{\"type\":\"object\",\"required\":[\"role\",\"content\"],"                                              \
+    "\"additionalProperties\":{\"type\":[\"array\",\"null\"],\"maxItems\":0},"                               \
     "\"properties\":{\"role\":{\"enum\":[\"system\",\"developer\",\"user\",\"assistant\"]},"                 \
     "\"name\":{\"type\":[\"string\",\"null\"]},\"content\":{\"anyOf\":[{\"type\":\"string\"},{\"type\":"     \
     "\"array\","                                                                                             \
@@ -398,8 +407,9 @@ static const struct field fields[] = {
     { "echo", COMPLETIONS, read_echo, BOOL_SCHEMA },
     { "stream", BOTH, read_stream, BOOL_SCHEMA },
     { "stream_options", BOTH, read_stream_options,
-      "{\"type\":\"object\",\"additionalProperties\":false,\"properties\":{\"include_usage\":" BOOL_SCHEMA
-      "}}" },
+      "{\"type\":\"object\",\"additionalProperties\":false,\"properties\":{\"include_usage\":{\"type\":["
+      "\"boolean\",\"null\"]},"
+      "\"include_obfuscation\":{\"enum\":[false,null]}}}" },
     { "logprobs", COMPLETIONS, read_logprobs, COUNT_SCHEMA(0, 100) },
     { "logprobs", CHAT, read_has_logprobs, BOOL_SCHEMA },
     { "top_logprobs", CHAT, read_top_logprobs, COUNT_SCHEMA(0, 100) },
@@ -415,12 +425,10 @@ static const struct field fields[] = {
     { "ddl_force", BOTH, read_force,
       "{\"anyOf\":[{\"type\":\"string\"},{\"type\":\"array\",\"items\":{\"type\":\"string\"}}]}" },
     { "user", BOTH, read_user, "{\"type\":\"string\"}" },
-    { "store", CHAT, read_store, "{\"enum\":[false]}" },
-    { "response_format", CHAT, read_response_format,
-      "{\"type\":\"object\",\"properties\":{\"type\":{\"enum\":[\"text\"]}},\"required\":[\"type\"],"
-      "\"additionalProperties\":false}" },
-    { "tools", CHAT, read_tools, "{\"type\":\"array\",\"maxItems\":0}" },
-    { 0 },
+#define ROW(name, endpoint, values) { #name, endpoint, read_neutral, "{\"enum\":" values "}" },
+    NEUTRAL_FIELDS(ROW)
+#undef ROW
+        { 0 },
 };
 
 /* ---- sampling: the rows of struct ddl_sampling that have no row above ---- */

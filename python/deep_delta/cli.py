@@ -9,14 +9,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, Union
 
 from deep_delta.errors import DdlError
 from deep_delta.paths import INSTALL, program
 
-Value = Union[str, int, float, bool, "os.PathLike[str]", Sequence[Any]]
+Value = Union[str, int, float, bool, "os.PathLike[str]", Sequence[Any], Mapping[Any, Any]]
 
 REPEATED = ("stop", "stop_id", "logit_bias", "force", "contrast")  # options that are given once for each value
 EXIT = {1: "failed", 2: "usage", 3: "interrupted"}
@@ -35,23 +35,31 @@ def main() -> NoReturn:
     os.execv(path, [str(path), *sys.argv[1:]])
 
 
+def text_of(value: Any) -> str:
+    """A value as the command line has it."""
+    return os.fspath(value) if isinstance(value, os.PathLike) else str(value)
+
+
 def arguments(options: dict[str, Value]) -> list[str]:
-    """Options as the command line has them: dtype="bf16" is --dtype bf16, quiet=True --quiet, verify=False
-    --no-verify; the values of a sequence are joined by commas, those of REPEATED given one by one. None is left out.
+    """Options as the command line has them: dtype="bf16" is --dtype=bf16, quiet=True --quiet, verify=False
+    --no-verify; the values of a sequence are joined by commas, those of REPEATED given one by one, and a dict is a
+    sequence of KEY=VALUE. None is left out.
     """
     out: list[str] = []
     for name, value in options.items():
         flag = name.replace("_", "-")
+        value = value.tolist() if hasattr(value, "tolist") else value  # of numpy
+        value = [f"{key}={item}" for key, item in value.items()] if isinstance(value, Mapping) else value
         if value is None:
             continue
         if isinstance(value, bool):
             out.append(f"--{flag}" if value else f"--no-{flag}")
         elif name in REPEATED and isinstance(value, (list, tuple)):
-            out += [part for item in value for part in (f"--{flag}", str(item))]
+            out += [f"--{flag}={text_of(item)}" for item in value]
         elif isinstance(value, (list, tuple)):
-            out += [f"--{flag}", ",".join(str(item) for item in value)]
+            out.append(f"--{flag}=" + ",".join(text_of(item) for item in value))
         else:
-            out += [f"--{flag}", os.fspath(value) if isinstance(value, os.PathLike) else str(value)]
+            out.append(f"--{flag}={text_of(value)}")
     return out
 
 
@@ -78,7 +86,10 @@ def run(*words: str | os.PathLike[str], **options: Value) -> Any:
         raise failure(done.returncode, done.stderr)
     if words and os.fspath(words[0]) == "logprobs":  # a line for each token
         return [json.loads(line) for line in done.stdout.splitlines()]
-    return json.loads(done.stdout)
+    try:
+        return json.loads(done.stdout)
+    except ValueError:  # --help, --version
+        return done.stdout
 
 
 def train(recipe: str | os.PathLike[str] | None = None, *, progress: bool = True, resume: bool = False,

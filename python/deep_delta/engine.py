@@ -4,6 +4,7 @@ interpreter's lock. One engine serves one thread at a time.
 from __future__ import annotations
 
 import ctypes as c
+import operator
 import os
 import signal
 import threading
@@ -214,6 +215,14 @@ def ids_of(tokens: ArrayLike) -> Ids:
     if given.size and not limits.min <= given.min() <= given.max() <= limits.max:
         raise ValueError(f"tokens: expected integers of 32 bits, found {given.min()} to {given.max()}")
     return np.ascontiguousarray(given, np.int32)
+
+
+def count_of(name: str, value: int, bits: int = 64) -> int:
+    """A number as the library reads it: unsigned, of so many bits. ctypes would cut it off."""
+    number = operator.index(value)
+    if not 0 <= number < 1 << bits:
+        raise ValueError(f"{name}: expected 0 to {(1 << bits) - 1}, found {number}")
+    return number
 
 
 class Call:
@@ -487,10 +496,15 @@ class Engine:
         each piece as soon as it is certain; an exception in it ends the generation and is raised.
         """
         stop = [stop] if isinstance(stop, str) else stop
+        if any("\0" in item for item in stop):
+            raise ValueError("stop: expected texts without the character U+0000")
+        bias = logit_bias or {}
+        stop_ids, biased = ids_of(list(stop_ids)).tolist(), ids_of(list(bias)).tolist()
         texts = (c.c_char_p * len(stop))(*[item.encode() for item in stop])
-        biases = (LogitBias * len(logit_bias or {}))(*[LogitBias(*item) for item in (logit_bias or {}).items()])
-        sampling = Sampling(max_tokens, temperature, top_k, top_p, min_p, repeat_penalty, presence_penalty,
-                            frequency_penalty, seed, 0, ignore_end, texts, len(stop),
+        biases = (LogitBias * len(bias))(*[LogitBias(*item) for item in zip(biased, bias.values())])
+        sampling = Sampling(count_of("max_tokens", max_tokens), temperature, count_of("top_k", top_k), top_p, min_p,
+                            repeat_penalty, presence_penalty, frequency_penalty, count_of("seed", seed), 0, ignore_end, texts,
+                            len(stop),
                             (c.c_int32 * len(stop_ids))(*stop_ids), len(stop_ids), biases, len(biases))
         config = GenerateConfig(sampling, 1, choice("cache", cache, CACHES))
         pieces: list[bytes] = []
@@ -520,13 +534,13 @@ class Session:
     def __init__(self, engine: Engine, slots: int, tokens: int, cache: str) -> None:
         self.engine = engine
         self._session = Handle(engine.lib, "ddl_session_free", engine._model)
-        options = SessionOptions(slots=slots, tokens=tokens, form=choice("cache", cache, CACHES))
+        options = SessionOptions(slots=count_of("slots", slots), tokens=count_of("tokens", tokens), form=choice("cache", cache, CACHES))
         engine._call(lambda error: engine.lib.ddl_session_create(self._session.pointer, engine._model.pointer, options,
                                                                  error))
 
     def length(self, slot: int = 0) -> int:
         """Tokens in a slot."""
-        return int(self.engine.lib.ddl_session_length(self._session.pointer, slot))
+        return int(self.engine.lib.ddl_session_length(self._session.pointer, count_of("slot", slot)))
 
     def prefill(self, tokens: ArrayLike, slot: int = 0, n_logits: int = 1) -> Floats:
         """Appends tokens (n) to a slot. Returns the logits (n_logits, V) after the last n_logits of them."""
@@ -534,7 +548,7 @@ class Session:
         out = np.empty((n_logits, self.engine.vocab_size), np.float32)
 
         def append(error: Error) -> int:
-            given = SessionInput(slot=slot, n=ids.size, tokens=ids.ctypes.data, n_logits=n_logits,
+            given = SessionInput(slot=count_of("slot", slot), n=ids.size, tokens=ids.ctypes.data, n_logits=n_logits,
                                  logits=out.ctypes.data if n_logits else None)
             return int(self.engine.lib.ddl_session_prefill(self._session.pointer, given, 1, error))
 
@@ -544,7 +558,7 @@ class Session:
     def step(self, tokens: ArrayLike, slots: Sequence[int] | None = None) -> Floats:
         """Appends one token to each of n slots (default: the first n). Returns the logits (n, V) after them."""
         ids = ids_of(tokens).ravel()
-        where = np.arange(ids.size, dtype=np.uintp) if slots is None else np.ascontiguousarray(slots, np.uintp)
+        where = np.array(range(ids.size) if slots is None else [count_of("slots", slot) for slot in slots], np.uintp)
         if where.size != ids.size:
             raise ValueError(f"slots: expected {ids.size}, one a token, found {where.size}")
         out = np.empty((ids.size, self.engine.vocab_size), np.float32)
@@ -554,8 +568,10 @@ class Session:
 
     def fork(self, source: int, target: int) -> None:
         """Copies slot source to slot target, whose content is replaced."""
-        self.engine._call(lambda error: self.engine.lib.ddl_session_fork(self._session.pointer, source, target, error))
+        slots = count_of("source", source), count_of("target", target)
+        self.engine._call(lambda error: self.engine.lib.ddl_session_fork(self._session.pointer, *slots, error))
 
     def reset(self, slot: int = 0) -> None:
         """Empties a slot."""
-        self.engine._call(lambda error: self.engine.lib.ddl_session_reset(self._session.pointer, slot, error))
+        which = count_of("slot", slot)
+        self.engine._call(lambda error: self.engine.lib.ddl_session_reset(self._session.pointer, which, error))

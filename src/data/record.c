@@ -54,6 +54,30 @@ static ddl_status check_mask(const struct reader *r, const char *file)
                          "%s: there is no such mask, but %s lists it: the build made one", path, r->path);
 }
 
+ddl_status ddl_shards_check_listed(const char *folder, const struct ddl_file_names *names,
+                                   struct ddl_error *err)
+{
+    struct reader r = { .err = err };
+    char any[PATH_SIZE];
+    const char *name;
+    json_t *size;
+    if (!ddl_path_join(any, sizeof any, folder, ""))
+        return DDL_OK; /* its files are reported */
+    ddl_status status = read_folder(&r, any);
+    json_object_foreach(json_object_get(r.root, "files"), name, size)
+    {
+        bool found = !ddl_shard_name_fits(name);
+        for (size_t i = 0; i < names->n && !found; i++)
+            found = strcmp(names->names[i], name) == 0;
+        if (!found && !status)
+            status = ddl_error_set(err, DDL_E_FORMAT,
+                                   "%s/%s: there is no such shard, but %s lists it: the build made one",
+                                   folder, name, r.path);
+    }
+    json_decref(r.root);
+    return status;
+}
+
 static ddl_status read_identity(const struct reader *r, struct ddl_tokenizer_identity *out)
 {
     const json_t *tokenizer = json_object_get(r->root, "tokenizer"), *size;

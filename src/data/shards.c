@@ -74,6 +74,8 @@ static ddl_status list_folder(struct paths *paths, const char *folder, struct dd
     ddl_status status = ddl_file_list(&list, folder, is_shard, NULL, err);
     if (!status && list.n == 0)
         status = ddl_error_set(err, DDL_E_FORMAT, "%s: no .bin file in this folder", folder);
+    if (!status)
+        status = ddl_shards_check_listed(folder, &list, err);
     for (size_t i = 0; !status && i < list.n; i++) {
         char path[2048];
         if (ddl_path_join(path, sizeof path, folder, list.names[i]))

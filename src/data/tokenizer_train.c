@@ -51,6 +51,7 @@ struct training {
     struct ddl_reader reader;
     struct ddl_text_batch *batch; /* current one, or NULL */
     size_t segment;               /* next one of it */
+    size_t after_prompt;          /* its prompt of so many bytes has been taken, 0: it has not */
     uint64_t consumed;            /* bytes of the inputs in the batches before */
     bool any_text;
 };
@@ -102,9 +103,15 @@ static ddl_status next_text(void *user, struct ddl_text_chunk *chunk, struct ddl
     }
     chunk->bytes_in = tr->consumed;
     if (tr->batch && tr->segment < tr->batch->n_segments) {
-        const struct ddl_segment *segment = &tr->batch->segments[tr->segment++];
-        chunk->text = segment->size > 0 ? tr->batch->text + segment->offset : "";
-        chunk->size = segment->size;
+        /* A prompt and its response, which a build encodes apart, are two texts. */
+        const struct ddl_segment *segment = &tr->batch->segments[tr->segment];
+        const bool is_prompt =
+            tr->after_prompt == 0 && segment->prompt > 0 && segment->prompt < segment->size;
+        const size_t first = tr->after_prompt, end = is_prompt ? segment->prompt : segment->size;
+        chunk->text = segment->size > 0 ? tr->batch->text + segment->offset + first : "";
+        chunk->size = end - first;
+        tr->after_prompt = is_prompt ? segment->prompt : 0;
+        tr->segment += !is_prompt;
         tr->any_text = tr->any_text || segment->size > 0;
     }
     return DDL_OK;

@@ -408,6 +408,24 @@ static void traces_and_forces_are_of_one_request(void **state)
     http_stop(&server);
 }
 
+/* Without a seed no text of a request repeats another; with one, equal prompts have equal texts. */
+static void texts_of_equal_prompts(void **state)
+{
+    static const char *const bodies[] = { "{\"prompt\":[\"x\",\"x\"],\"max_tokens\":12}",
+                                          "{\"prompt\":[\"x\",\"x\"],\"max_tokens\":12,\"seed\":1}" };
+    struct http_server server;
+    (void)state;
+    http_start(&server, NULL, "m='%s'", folder);
+    for (int seeded = 0; seeded < 2; seeded++) {
+        json_t *served = http_json(&server, "/v1/completions", bodies[seeded], 200);
+        const bool same =
+            strcmp(string_of(choice_of(served, 0), "text"), string_of(choice_of(served, 1), "text")) == 0;
+        assert_true(same == (seeded == 1));
+        json_decref(served);
+    }
+    http_stop(&server);
+}
+
 static void the_best_texts_are_chosen(void **state)
 {
     static const char *const body =
@@ -607,7 +625,18 @@ static void bad_requests_name_the_field(void **state)
         { "/v1/completions", "{\"prompt\":\"x\",\"stop\":\"\"}", 400, "stop" },
         { "/v1/completions", "{\"prompt\":\"x\",\"stop\":\"a\\u0000b\"}", 400, "stop" },
         { "/v1/completions", "{\"prompt\":\"x\",\"stop\":[1]}", 400, "stop" },
-        { "/v1/completions", "{\"prompt\":\"x\",\"stop_token_ids\":[99999]}", 400, NULL },
+        { "/v1/completions", "{\"prompt\":\"x\",\"stop_token_ids\":[99999]}", 400, "stop_token_ids" },
+        { "/v1/completions", "{\"prompt\":\"x\",\"logit_bias\":{\"99999\":1}}", 400, "logit_bias" },
+        { "/v1/completions", "{\"prompt\":\"x\",\"suffix\":\"y\"}", 400, "suffix" },
+        { "/v1/completions",
+          "{\"prompt\":\"x\",\"max_tokens\":1,\"suffix\":\"\",\"metadata\":{},\"service_tier\":\"auto\","
+          "\"stream_options\":{\"include_usage\":null,\"include_obfuscation\":false}}",
+          200, NULL },
+        { "/v1/chat/completions",
+          "{\"messages\":[{\"role\":\"user\",\"content\":\"x\",\"annotations\":[]}],\"max_tokens\":1,"
+          "\"tools\":[],\"tool_choice\":\"none\",\"parallel_tool_calls\":true,\"modalities\":[\"text\"],"
+          "\"store\":false,\"response_format\":{\"type\":\"text\"}}",
+          200, NULL },
         { "/v1/completions", "{\"prompt\":\"x\",\"logit_bias\":{\"a\":1}}", 400, "logit_bias" },
         { "/v1/completions", "{\"prompt\":\"x\",\"logit_bias\":{\"1\":101}}", 400, "logit_bias" },
         { "/v1/completions", "{\"prompt\":\"x\",\"stream_options\":{\"x\":1}}", 400, "stream_options" },
@@ -909,8 +938,8 @@ static void keys_are_required(void **state)
     (void)state;
     assert_int_equal(ddl("serve '%s' --host 0.0.0.0 --port 0", folder), 2);
     assert_printed("expected --key-file FILE or the variable DDL_API_KEY, or --no-auth");
-    write_file(scratch_path("keys"), "first-key\nsecond-key\n", 21);
-    http_start(&server, "third-key", "m='%s' --key-file '%s' --slots 1", folder, scratch_path("keys"));
+    write_file(scratch_path("keys"), "first-key\n second-key \r\n", 24);
+    http_start(&server, "third-key\n", "m='%s' --key-file '%s' --slots 1", folder, scratch_path("keys"));
     static const char *const good[] = { "first-key", "second-key", "third-key" };
     static const char *const bad[] = { "", "first", "first-keyy", "fourth-key", "first-key second-key" };
     char header[128];
@@ -1424,6 +1453,7 @@ int main(void)
         cmocka_unit_test(stop_texts_have_no_tokens),
         cmocka_unit_test(offsets_are_those_of_the_text),
         cmocka_unit_test(traces_and_forces_are_of_one_request),
+        cmocka_unit_test(texts_of_equal_prompts),
         cmocka_unit_test(the_best_texts_are_chosen),
         cmocka_unit_test(the_end_of_a_text_is_scored),
         cmocka_unit_test(cached_tokens_are_those_before_a_request),

@@ -520,6 +520,23 @@ static void masks_are_part_of_the_build(void **state)
     assert_false(ddl_file_exists(scratch_path("masked/train_000000.mask")));
 }
 
+/* A shard that the record lists must be there, unless others are named. */
+static void shards_are_complete(void **state)
+{
+    (void)state;
+    struct ddl_build_config c = config_for("complete");
+    struct ddl_error err;
+    ddl_shards *shards;
+    remove_scratch("complete");
+    c.shard_tokens = 100;
+    build_with(&c, source_path("tests/golden/tokenizer-train/shakespeare.txt"));
+    assert_int_equal(unlink(scratch_path("complete/train_000001.bin")), 0);
+    assert_int_equal(ddl_shards_open(&shards, scratch_path("complete"), &err), DDL_E_FORMAT);
+    assert_says(&err, "complete/train_000001.bin: there is no such shard, but ");
+    assert_ok(ddl_shards_open(&shards, scratch_path("complete/train_*.bin"), &err), err);
+    ddl_shards_close(shards);
+}
+
 static void wrong_prompts(void **state)
 {
     (void)state;
@@ -827,6 +844,7 @@ int main(void)
         cmocka_unit_test(everything_held_out),
         cmocka_unit_test(masks_of_responses),
         cmocka_unit_test(masks_are_part_of_the_build),
+        cmocka_unit_test(shards_are_complete),
         cmocka_unit_test(wrong_prompts),
         cmocka_unit_test(shards_concatenate),
         cmocka_unit_test(wide_vocabulary),

@@ -177,6 +177,24 @@ static void repeated_special_tokens(void **state)
     ddl_tokenizer_free(t);
 }
 
+/* A prompt and its response are two texts: no token spans both. */
+static void prompts_and_responses_are_apart(void **state)
+{
+    (void)state;
+    struct ddl_tokenizer_train_config config = ddl_tokenizer_train_defaults();
+    struct ddl_error err;
+    ddl_tokenizer *t;
+    const char *file = scratch_path("pairs.jsonl");
+    static const char lines[] = "{\"p\":\"foo\",\"r\":\"bar\"}\n{\"p\":\"foo\",\"r\":\"bar\"}\n"
+                                "{\"p\":\"\",\"r\":\"bar\"}\n{\"p\":\"foo\",\"r\":\"\"}\n";
+    write_file(file, lines, strlen(lines));
+    snprintf(config.input.prompt_key, sizeof config.input.prompt_key, "p");
+    snprintf(config.input.response_key, sizeof config.input.response_key, "r");
+    assert_ok(ddl_tokenizer_train(&t, &config, &file, 1, NULL, NULL, &err), err);
+    assert_int_equal(ddl_tokenizer_vocab_size(t), 1 + 256 + 4); /* two merges for each of foo and bar */
+    ddl_tokenizer_free(t);
+}
+
 /* A special token with a character that the byte alphabet spells otherwise is apart from the token of the
  * same bytes; any other is the same. */
 static void special_tokens_that_are_in_the_text(void **state)
@@ -345,10 +363,15 @@ static void interrupted(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(as_tokenizers_trains),    cmocka_unit_test(errors),
-        cmocka_unit_test(repeated_special_tokens), cmocka_unit_test(special_tokens_that_are_in_the_text),
-        cmocka_unit_test(kinds_of_input),          cmocka_unit_test(long_text),
-        cmocka_unit_test(several_files),           cmocka_unit_test(interrupted),
+        cmocka_unit_test(as_tokenizers_trains),
+        cmocka_unit_test(errors),
+        cmocka_unit_test(repeated_special_tokens),
+        cmocka_unit_test(special_tokens_that_are_in_the_text),
+        cmocka_unit_test(prompts_and_responses_are_apart),
+        cmocka_unit_test(kinds_of_input),
+        cmocka_unit_test(long_text),
+        cmocka_unit_test(several_files),
+        cmocka_unit_test(interrupted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

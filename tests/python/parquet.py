@@ -104,6 +104,12 @@ def pipes() -> None:
     writer.stdout.close()
     assert writer.stderr.read() == b""
     writer.wait()
+    writer = subprocess.Popen([*SCRIPT, *many], stdout=subprocess.PIPE)
+    data = writer.stdout.read(100000)
+    writer.kill()
+    data += writer.stdout.read()
+    writer.wait()
+    assert not data.endswith(b"}\n"), data[-100:]  # a build fails instead of missing the rest
     for last, status in [([], 0), ([str(SCRATCH / "broken.parquet")], 1)]:
         writer = subprocess.Popen([*SCRIPT, str(FOLDER), *last], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         out = SCRATCH / f"shards{status}"

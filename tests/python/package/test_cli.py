@@ -8,6 +8,7 @@ import threading
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import deep_delta as dd
@@ -16,11 +17,13 @@ from deep_delta import cli, paths
 
 def test_arguments():
     assert cli.arguments(dict(dtype="bf16", quiet=True, verify=False, freeze=["a", "b"], seed=0, out=Path("x"), size=None)) == [
-        "--dtype", "bf16", "--quiet", "--no-verify", "--freeze", "a,b", "--seed", "0", "--out", "x"]
+        "--dtype=bf16", "--quiet", "--no-verify", "--freeze=a,b", "--seed=0", "--out=x"]
+    assert cli.arguments(dict(verify=np.bool_(False), seed=np.int64(3), stop_id=np.array([1, 2]), logit_bias={5: 3.5})) == [
+        "--no-verify", "--seed=3", "--stop-id=1", "--stop-id=2", "--logit-bias=5=3.5"]
 
 
 def test_repeated_options():
-    assert cli.arguments(dict(stop=["a", "b,c"])) == ["--stop", "a", "--stop", "b,c"]
+    assert cli.arguments(dict(stop=["a", "b,c"])) == ["--stop=a", "--stop=b,c"]
     texts = " ".join(" ".join(cli.run("help", command).split()) for command in ("generate", "eval", "compare"))
     found = {name.replace("-", "_") for name in re.findall(r" --([a-z-]+) (?:(?! --).)*may be repeated", texts)}
     assert found == set(cli.REPEATED)
@@ -41,6 +44,14 @@ def test_run_returns_json(run, shards):
 
 def test_run_returns_text_of_commands_without_json():
     assert cli.run("help").startswith("usage: ddl")
+    assert cli.run("--version").startswith("ddl ")
+    assert "usage: ddl generate" in cli.run("generate", help=True)
+
+
+def test_run_takes_texts_that_begin_as_options_do(run):
+    options = dict(max_tokens=3, temperature=0)
+    assert cli.run("generate", run, prompt="-- a", stop="--", **options)
+    assert cli.run("generate", run, prompt="a", logit_bias={5: 100.0}, **options)
 
 
 def test_train_says_what_it_reached(shards, tmp_path, capfd):

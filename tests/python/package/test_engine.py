@@ -338,6 +338,19 @@ def test_precision_of_weights(run):
         dd.Engine(run).session(cache="int8")
 
 
+def test_numbers_are_not_cut_off(engine):
+    for options, message in [(dict(stop="a\0b"), "U.0000"), (dict(stop_ids=[1 << 32]), "32 bits"),
+                             (dict(logit_bias={1 << 32: 1.0}), "32 bits"), (dict(seed=1 << 64), "seed: expected 0 to"),
+                             (dict(max_tokens=-1), "max_tokens: expected 0 to .*, found -1")]:
+        with pytest.raises(ValueError, match=message):
+            engine.generate("a", **options)
+    session = engine.session(2, 8)
+    with pytest.raises(ValueError, match="slot: "):
+        session.prefill([1], slot=1 << 64)
+    with pytest.raises(TypeError):
+        session.step([1], slots=[1.5])
+
+
 def test_errors(tmp_path, run):
     with pytest.raises(dd.DdlError, match=re.escape(str(tmp_path))) as caught:
         dd.Engine(tmp_path / "none")
