@@ -6,6 +6,7 @@
 #include "data/shard_format.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { PATH_SIZE = 4096, MAX_RECORD = 64 << 20 };
@@ -54,6 +55,11 @@ static ddl_status check_mask(const struct reader *r, const char *file)
                          "%s: there is no such mask, but %s lists it: the build made one", path, r->path);
 }
 
+static int compare_names(const void *name, const void *at)
+{
+    return strcmp(name, *(char *const *)at);
+}
+
 ddl_status ddl_shards_check_listed(const char *folder, const struct ddl_file_names *names,
                                    struct ddl_error *err)
 {
@@ -66,10 +72,8 @@ ddl_status ddl_shards_check_listed(const char *folder, const struct ddl_file_nam
     ddl_status status = read_folder(&r, any);
     json_object_foreach(json_object_get(r.root, "files"), name, size)
     {
-        bool found = !ddl_shard_name_fits(name);
-        for (size_t i = 0; i < names->n && !found; i++)
-            found = strcmp(names->names[i], name) == 0;
-        if (!found && !status)
+        if (!status && ddl_shard_name_fits(name) &&
+            !bsearch(name, names->names, names->n, sizeof *names->names, compare_names))
             status = ddl_error_set(err, DDL_E_FORMAT,
                                    "%s/%s: there is no such shard, but %s lists it: the build made one",
                                    folder, name, r.path);

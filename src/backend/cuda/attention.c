@@ -30,8 +30,7 @@ static bool fits_mma(const struct attention_args *a)
            is_aligned(a->v16, a->v_stride, a->v_batch) && is_aligned(a->y16, a->h, 0);
 }
 
-/* Where a query sees one key alone, the gradient of its score is 0, in attention_bwd exactly: if all do, it
- * is the better kernel. */
+/* In sequences of one token the gradients of all scores are 0, exactly so in attention_bwd. */
 static bool grad_fits_mma(const struct attention_grad_args *a)
 {
     return a->T > 1 && a->q16 && a->h % 16 == 0 && a->h <= MOST_WIDTH && is_aligned(a->q16, a->q_stride, 0) &&

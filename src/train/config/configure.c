@@ -60,10 +60,10 @@ static ddl_status initial_config(const struct ddl_train_config *t, struct ddl_co
                                  struct ddl_error *err)
 {
     struct ddl_error unused;
-    if (!ddl_file_exists(t->init_from) &&
-        ddl_run_config(out, t->out, t->verify, NULL, NULL, &unused) == DDL_OK)
-        return DDL_OK;
-    return ddl_run_config(out, t->init_from, t->verify, NULL, NULL, err);
+    ddl_status status = ddl_run_config(out, t->init_from, t->verify, NULL, NULL, err);
+    if (status == DDL_E_IO && ddl_run_config(out, t->out, t->verify, NULL, NULL, &unused) == DDL_OK)
+        status = DDL_OK;
+    return status;
 }
 
 ddl_status ddl_train_named_config(const struct ddl_train_config *t, struct ddl_config *out,
