@@ -29,6 +29,7 @@ struct connection {
     int socket;
     enum connection_phase phase;
     double since;
+    double left;               /* in PHASE_READ: since when the client has been gone; 0: it has not */
     struct exchange *exchange; /* in PHASE_COMPUTE */
 };
 

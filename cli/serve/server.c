@@ -488,9 +488,11 @@ void server_check(struct server *server)
     for (struct connection *c = server->connections; c; c = c->next) {
         bool waits =
             c->phase == PHASE_COMPUTE && served_keep(c->exchange->served, c->exchange->job, has_left(c));
+        /* What it had sent before it left is read in a moment. */
+        c->left = c->phase != PHASE_READ || !has_left(c) ? 0 : c->left > 0 ? c->left : time;
         if (waits)
             c->since = time; /* the limit is for reading the answer, not for its computation */
-        else if (time - c->since > server->options.read_seconds)
+        else if (time - c->since > server->options.read_seconds || (c->left > 0 && time - c->left > 1))
             shutdown(c->socket, SHUT_RDWR);
     }
     pthread_mutex_unlock(&server->lock);

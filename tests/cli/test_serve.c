@@ -1252,6 +1252,25 @@ static void broken_clients_change_nothing(void **state)
     http_stop(&server);
 }
 
+/* Clients that leave in the middle of a request do not keep their connections. */
+static void clients_that_leave(void **state)
+{
+    struct http_server server;
+    struct timespec start, end;
+    (void)state;
+    http_start(&server, NULL, "m='%s' --connections 4", folder);
+    for (int i = 0; i < 4; i++) {
+        int fd = http_connect(&server);
+        http_write(fd, "POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: 900\r\n\r\n{\"content");
+        close(fd);
+    }
+    clock_gettime(CLOCK_MONOTONIC, &start);
+    json_decref(http_json(&server, "/health", NULL, 200));
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    assert_true(end.tv_sec - start.tv_sec < 30); /* half of --read-timeout */
+    http_stop(&server);
+}
+
 /* A request that arrives a byte at a time, and never whole, is closed after the limit; so are a body without
  * an end, which is discarded because of an error, and an answer. */
 static void slow_clients_are_closed(void **state)
@@ -1475,6 +1494,7 @@ int main(void)
         cmocka_unit_test(long_computations_are_answered),
         cmocka_unit_test(stops_are_orderly),
         cmocka_unit_test(broken_clients_change_nothing),
+        cmocka_unit_test(clients_that_leave),
         cmocka_unit_test(slow_clients_are_closed),
         cmocka_unit_test(the_page_shows_texts_and_gates),
         cmocka_unit_test(the_page_joins_and_places_tokens),
