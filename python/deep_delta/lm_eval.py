@@ -87,6 +87,16 @@ class DeepDeltaLM(TemplateLM):  # type: ignore[misc]
             self.cache_hook.add_partial("loglikelihood_rolling", request.args, sums[-1])
         return sums
 
+    def _cut(self, text: str, n: int) -> str:
+        """The end of a text that has at most n tokens, from a whole character on."""
+        ids, keep = self.engine.encode(text), n
+        while len(ids) > n:
+            ids, keep = ids[-keep:], keep - 1
+            while (text := self.engine.decode(ids)).startswith("\ufffd"):
+                ids = ids[1:]
+            ids = self.engine.encode(text)  # a word that was cut may have more tokens than its part had
+        return text
+
     def generate_until(self, requests: list[Any], disable_tqdm: bool = False) -> list[str]:
         """Text after each context, up to one of the texts of `until`. Contexts are cut from the left; repeats differ."""
         texts = []
@@ -99,10 +109,10 @@ class DeepDeltaLM(TemplateLM):  # type: ignore[misc]
             n = int(options.get("max_gen_toks", self.max_gen_toks))
             if n >= self.engine.context:
                 raise ValueError(f"max_gen_toks: expected less than the model's context of {self.engine.context}, found {n}")
-            ids = self.engine.encode(context)[-(self.engine.context - n):]
+            prompt = self._cut(context, self.engine.context - n)
             sampled = bool(options.get("do_sample"))
             texts.append(self.engine.generate(
-                self.engine.decode(ids), max_tokens=n, temperature=float(options.get("temperature", 1)) if sampled else 0.0,
+                prompt, max_tokens=n, temperature=float(options.get("temperature", 1)) if sampled else 0.0,
                 top_p=float(options.get("top_p", 1)), top_k=int(options.get("top_k", 0)), seed=seed,
                 stop=[until] if isinstance(until, str) else until))
             self.cache_hook.add_partial("generate_until", request.args, texts[-1])
