@@ -216,7 +216,7 @@ static ddl_status open_all(struct ablation *a, const char *dir, struct ddl_error
     if (status)
         return status;
     const struct ddl_config *k = ddl_model_config(a->folder.model);
-    status = *flags->force ? force_plan_make(&a->plan, flags->force, k, err)
+    status = *flags->force ? force_plan_make(&a->plan, "--force", flags->force, k, err)
                            : force_plan_close_all(&a->plan, k, err);
     for (size_t s = 0; s < a->plan.n && !status; s++)
         a->n_total += a->plan.sublayer[s].force.keys != 0;

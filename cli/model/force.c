@@ -218,16 +218,16 @@ static ddl_status begin(struct force_plan *plan, const struct ddl_config *config
     return plan->sublayer ? DDL_OK : ddl_error_set(err, DDL_E_MEMORY, "--force: out of memory");
 }
 
-ddl_status force_plan_make(struct force_plan *plan, const char *specs, const struct ddl_config *config,
-                           struct ddl_error *err)
+ddl_status force_plan_make(struct force_plan *plan, const char *name, const char *specs,
+                           const struct ddl_config *config, struct ddl_error *err)
 {
     ddl_status status = begin(plan, config, err);
     for (const char *line = specs; *line && !status;) {
-        char text[FORCE_SIZE], where[FORCE_SIZE + 16];
+        char text[FORCE_SIZE], where[FORCE_SIZE];
         size_t length = strcspn(line, "\n");
         struct spec spec;
         snprintf(text, sizeof text, "%.*s", (int)length, line);
-        snprintf(where, sizeof where, "--force '%.200s'", text);
+        snprintf(where, sizeof where, "%s '%.200s'", name, text);
         status = length < sizeof text
                      ? read_spec(&spec, text, config, err)
                      : ddl_error_set(err, DDL_E_USAGE, "expected at most %zu bytes, found %zu",

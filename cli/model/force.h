@@ -33,10 +33,10 @@ struct force_plan {
 
 /* Reads `specs`, one a line, for a model of this config: "layers=7-9,sub=mlp,beta=0". A spec applies to the
  * sublayers that it names; with layers=all, to those of them whose rule accepts its keys. Later specs change
- * what earlier ones set. DDL_E_USAGE with the spec for an error in it, a layer that the model does not have,
- * and keys that do not apply. Free after an error too. */
-ddl_status force_plan_make(struct force_plan *plan, const char *specs, const struct ddl_config *config,
-                           struct ddl_error *err);
+ * what earlier ones set. DDL_E_USAGE with `name`, which the option has, and the spec for an error in it, a
+ * layer that the model does not have, and keys that do not apply. Free after an error too. */
+ddl_status force_plan_make(struct force_plan *plan, const char *name, const char *specs,
+                           const struct ddl_config *config, struct ddl_error *err);
 /* The default of ddl ablate: beta=0, and f_scale=0 where there is no gate of the delta rule. */
 ddl_status force_plan_close_all(struct force_plan *plan, const struct ddl_config *config,
                                 struct ddl_error *err);

@@ -117,7 +117,7 @@ ddl_status token_data_force(const char *specs, const struct token_data *data, co
     ddl_inspection *means = NULL;
     if (!*specs)
         return DDL_OK;
-    ddl_status status = force_plan_make(&plan, specs, ddl_model_config(folder->model), err);
+    ddl_status status = force_plan_make(&plan, "--force", specs, ddl_model_config(folder->model), err);
     if (!status && plan.needs_means)
         status = measure_means(data, folder, model, windows, &means, err);
     if (!status)

@@ -84,7 +84,7 @@ static bool plan_forces(struct request *r, const struct ddl_config *config, stru
 {
     struct force_plan plan = { 0 };
     struct ddl_error err = { 0 };
-    ddl_status status = force_plan_make(&plan, r->force.bytes, config, &err);
+    ddl_status status = force_plan_make(&plan, "ddl_force", r->force.bytes, config, &err);
     bool ok = !status || api_fail_with(e, "ddl_force", &err);
     if (ok && plan.needs_means)
         ok = api_fail(e, 400, "unsupported", "ddl_force",
