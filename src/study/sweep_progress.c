@@ -120,29 +120,34 @@ struct rate {
     double seconds, work;
 };
 
-static void add_rate(struct rate *rate, const struct ddl_sweep_run *run)
+static void add_rate(struct rate *rate, const struct ddl_sweep_run *run, double work)
 {
     if (run->step == 0 || !(run->seconds > 0))
         return;
     rate->seconds += run->seconds;
-    rate->work += work_of(run) * (double)run->step / (double)run->config->steps;
+    rate->work += work * (double)run->step / (double)run->config->steps;
 }
 
-/* The rate of the run's setting, or of all settings. */
-static struct rate rate_of(const struct ddl_sweep *sweep, const struct ddl_sweep_run *run)
+/* The rate of the run's setting, or of all settings. work: of each run. */
+static struct rate rate_of(const struct ddl_sweep *sweep, const double *work, const struct ddl_sweep_run *run)
 {
     struct rate same = { 0 }, all = { 0 };
     for (size_t i = 0; i < sweep->n_runs; i++) {
         if (sweep->runs[i].setting == run->setting)
-            add_rate(&same, &sweep->runs[i]);
-        add_rate(&all, &sweep->runs[i]);
+            add_rate(&same, &sweep->runs[i], work[i]);
+        add_rate(&all, &sweep->runs[i], work[i]);
     }
     return same.work > 0 ? same : all;
 }
 
 void sweep_estimate(struct ddl_sweep *sweep, size_t jobs)
 {
-    double sum = 0, longest = 0;
+    double sum = 0, longest = 0, *work = malloc((sweep->n_runs + 1) * sizeof *work);
+    sweep->seconds_left = NAN;
+    if (!work)
+        return;
+    for (size_t i = 0; i < sweep->n_runs; i++)
+        work[i] = work_of(&sweep->runs[i]);
     for (size_t i = 0; i < sweep->n_runs; i++) {
         const struct ddl_sweep_run *run = &sweep->runs[i];
         if (run->state == DDL_SWEEP_FINISHED || run->state == DDL_SWEEP_FAILED ||
@@ -150,12 +155,13 @@ void sweep_estimate(struct ddl_sweep *sweep, size_t jobs)
             continue;
         double left = run->seconds_left;
         if (isnan(left)) {
-            struct rate rate = rate_of(sweep, run);
-            left = rate.seconds / rate.work * work_of(run); /* NaN without any rate */
+            struct rate rate = rate_of(sweep, work, run);
+            left = rate.seconds / rate.work * work[i]; /* NaN without any rate */
         }
         sum += left;
         longest = left > longest ? left : longest;
     }
+    free(work);
     double shared = sum / (double)(jobs ? jobs : 1);
     sweep->seconds_left = isnan(shared) || shared > longest ? shared : longest;
 }
