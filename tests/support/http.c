@@ -226,7 +226,7 @@ json_t *http_json(const struct http_server *server, const char *path, const char
     http_call(server, body ? "POST" : "GET", path, NULL, body, &answer);
     if (answer.status != status)
         fail_msg("%s %s: status %d: %s", path, body ? body : "", answer.status, answer.body);
-    json_t *root = json_loadb(answer.body, answer.size, 0, &why);
+    json_t *root = json_loadb(answer.body, answer.size, JSON_ALLOW_NUL, &why);
     if (!root)
         fail_msg("%s: not JSON: %s: %s", path, why.text, answer.body);
     http_free(&answer);
