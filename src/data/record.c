@@ -6,10 +6,9 @@
 #include "data/shard_format.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-enum { PATH_SIZE = 4096, MAX_RECORD = 64 << 20 };
+enum { PATH_SIZE = 4096 };
 
 /* The record of the folder of the last file, or NULL if the folder has none. */
 struct reader {
@@ -29,7 +28,7 @@ static ddl_status read_folder(struct reader *r, const char *file)
     json_decref(r->root);
     r->root = NULL;
     memcpy(r->path, path, sizeof path);
-    return ddl_file_exists(path) ? ddl_json_read(&r->root, path, MAX_RECORD, r->err) : DDL_OK;
+    return ddl_file_exists(path) ? ddl_json_read(&r->root, path, DDL_SHARD_RECORD_MAX, r->err) : DDL_OK;
 }
 
 /* Whether the record describes the file as it is. */
@@ -53,33 +52,6 @@ static ddl_status check_mask(const struct reader *r, const char *file)
         return DDL_OK;
     return ddl_error_set(r->err, DDL_E_FORMAT,
                          "%s: there is no such mask, but %s lists it: the build made one", path, r->path);
-}
-
-static int compare_names(const void *name, const void *at)
-{
-    return strcmp(name, *(char *const *)at);
-}
-
-ddl_status ddl_shards_check_listed(const char *folder, const struct ddl_file_names *names,
-                                   struct ddl_error *err)
-{
-    struct reader r = { .err = err };
-    char any[PATH_SIZE];
-    const char *name;
-    json_t *size;
-    if (!ddl_path_join(any, sizeof any, folder, ""))
-        return DDL_OK; /* its files are reported */
-    ddl_status status = read_folder(&r, any);
-    json_object_foreach(json_object_get(r.root, "files"), name, size)
-    {
-        if (!status && ddl_shard_name_fits(name) &&
-            !bsearch(name, names->names, names->n, sizeof *names->names, compare_names))
-            status = ddl_error_set(err, DDL_E_FORMAT,
-                                   "%s/%s: there is no such shard, but %s lists it: the build made one",
-                                   folder, name, r.path);
-    }
-    json_decref(r.root);
-    return status;
 }
 
 static ddl_status read_identity(const struct reader *r, struct ddl_tokenizer_identity *out)

@@ -12,6 +12,7 @@
 
 /* What a build has written into a folder, and with which tokenizer: beside the shards. */
 #define DDL_SHARD_RECORD "shards.json"
+enum { DDL_SHARD_RECORD_MAX = 64 << 20 }; /* bytes */
 
 enum { DDL_SHARD_MAGIC = 20240520, DDL_SHARD_HEADER = 1024 };
 
