@@ -250,11 +250,15 @@ static void set_failed(struct ddl_sweep_run *run, const struct ddl_process_end *
         sweep_read_message(run);
 }
 
-/* Whether a process ended because the sweep stops it: with a checkpoint, or by the signal itself if it did
- * not catch signals yet. */
-static bool is_stopped(const struct runner *r, const struct ddl_process_end *end)
+/* Whether a process was stopped: with a checkpoint, or, before it catches signals, by the signal itself,
+ * which may be that of the terminal to all processes. */
+static bool is_stopped(const struct ddl_process_end *end)
 {
-    return end->signal ? r->stopping && end->signal == SIGTERM : end->status == EXIT_STOPPED;
+    static const int signals[] = { SIGHUP, SIGINT, SIGTERM, SIGUSR1 };
+    bool found = end->signal == 0 && end->status == EXIT_STOPPED;
+    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
+        found = found || end->signal == signals[i];
+    return found;
 }
 
 /* The state of a run whose process has ended. */
@@ -267,7 +271,7 @@ static void set_ended(const struct runner *r, struct ddl_sweep_run *run, const s
         snprintf(run->message, sizeof run->message, "%s", why.text);
     } else if (run->state == DDL_SWEEP_FINISHED) {
         return;
-    } else if (is_stopped(r, end)) {
+    } else if (is_stopped(end)) {
         run->state = run->state == DDL_SWEEP_STALE ? DDL_SWEEP_STALE : DDL_SWEEP_STOPPED;
     } else {
         set_failed(run, end);
