@@ -20,6 +20,7 @@ struct server {
     struct connection *connections;
     size_t running[MAX_KEYS + 1]; /* exchanges by key; the last: without */
     bool draining;
+    double looked; /* when server_check last looked for clients that have left */
 };
 
 /* What a connection is doing, since `since`; for server_check. */
@@ -29,7 +30,7 @@ struct connection {
     int socket;
     enum connection_phase phase;
     double since;
-    double left;               /* in PHASE_READ: since when the client has been gone; 0: it has not */
+    bool left;                 /* in PHASE_READ: the client had left when server_check looked */
     struct exchange *exchange; /* in PHASE_COMPUTE */
 };
 

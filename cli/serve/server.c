@@ -485,14 +485,17 @@ void server_check(struct server *server)
 {
     double time = monotonic_seconds();
     pthread_mutex_lock(&server->lock);
+    /* Each second: there may be thousands, and what they sent before they left is to be read. */
+    const bool looks = time - server->looked >= 1;
+    server->looked = looks ? time : server->looked;
     for (struct connection *c = server->connections; c; c = c->next) {
         bool waits =
             c->phase == PHASE_COMPUTE && served_keep(c->exchange->served, c->exchange->job, has_left(c));
-        /* What it had sent before it left is read in a moment. */
-        c->left = c->phase != PHASE_READ || !has_left(c) ? 0 : c->left > 0 ? c->left : time;
+        const bool left = looks && c->phase == PHASE_READ && has_left(c), stays_away = left && c->left;
+        c->left = looks ? left : c->left;
         if (waits)
             c->since = time; /* the limit is for reading the answer, not for its computation */
-        else if (time - c->since > server->options.read_seconds || (c->left > 0 && time - c->left > 1))
+        else if (stays_away || time - c->since > server->options.read_seconds)
             shutdown(c->socket, SHUT_RDWR);
     }
     pthread_mutex_unlock(&server->lock);
