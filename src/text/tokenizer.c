@@ -207,17 +207,19 @@ const char *ddl_tokenizer_special(const ddl_tokenizer *t, size_t i, int32_t *id,
     return ddl_tokenizer_bytes(t, *id, size);
 }
 
-int32_t ddl_tokenizer_end_of_text(const ddl_tokenizer *t)
+int32_t ddl_tokenizer_find_special(const struct ddl_tokenizer *t, const char *text, size_t size)
 {
-    static const char text[] = DDL_END_OF_TEXT;
-    int32_t id;
-    size_t size;
     for (size_t i = 0; i < t->n_specials; i++) {
-        const char *bytes = ddl_tokenizer_special(t, i, &id, &size);
-        if (size == sizeof text - 1 && memcmp(bytes, text, size) == 0)
+        const int32_t id = t->specials[i].id;
+        if (t->tokens[id].size == size && memcmp(ddl_tokenizer_key(t, id), text, size) == 0)
             return id;
     }
     return -1;
+}
+
+int32_t ddl_tokenizer_end_of_text(const ddl_tokenizer *t)
+{
+    return ddl_tokenizer_find_special(t, DDL_END_OF_TEXT, sizeof DDL_END_OF_TEXT - 1);
 }
 
 static ddl_status encode_pieces(const struct ddl_tokenizer *t, const char *text, size_t size,

@@ -60,6 +60,8 @@ bool ddl_tokenizer_set(struct ddl_tokenizer *t, int32_t id, const char *bytes, s
 /* Append a merge or a special token. Return false if out of memory. */
 bool ddl_tokenizer_add_merge(struct ddl_tokenizer *t, struct ddl_merge merge);
 bool ddl_tokenizer_add_special(struct ddl_tokenizer *t, struct ddl_special special);
+/* The id of the special token with this text, or -1. */
+int32_t ddl_tokenizer_find_special(const struct ddl_tokenizer *t, const char *text, size_t size);
 
 /* Returns the bytes of an existing token: the key callback of ddl_bytes_table. `tokenizer` is a
  * ddl_tokenizer. */

@@ -85,16 +85,6 @@ static int32_t token_id(struct training *tr, const char *bytes, size_t size)
     return id;
 }
 
-static bool is_special(const struct ddl_tokenizer *t, const char *text, size_t size)
-{
-    for (size_t i = 0; i < t->n_specials; i++) {
-        const struct ddl_token *token = &t->tokens[t->specials[i].id];
-        if (token->size == size && memcmp(t->pool + token->offset, text, size) == 0)
-            return true;
-    }
-    return false;
-}
-
 /* Adds one special token. If its text is valid in the byte alphabet it must decode to itself; otherwise its
  * vocabulary entry would be read as the spelling of other bytes. It is also the token of these bytes in text
  * then; with a character that the alphabet spells otherwise, such as a space, it is not. */
@@ -113,7 +103,7 @@ static ddl_status add_special(struct training *tr, const char *text, size_t size
                              text);
     if (!ddl_utf8_is_valid(text, size))
         return ddl_error_set(tr->err, DDL_E_USAGE, "special_tokens: \"%.*s\" is not UTF-8", (int)size, text);
-    if (is_special(t, text, size))
+    if (ddl_tokenizer_find_special(t, text, size) >= 0)
         return DDL_OK;
     if (ddl_bytes_table_find(&tr->known, text, size, size) >= 0)
         return ddl_error_set(tr->err, DDL_E_USAGE, "special_tokens: \"%.*s\" is a character of the text",

@@ -160,18 +160,26 @@ static void errors(void **state)
     }
 }
 
+/* Trained on a file of this name with this text. */
+static ddl_tokenizer *trained_on(const struct ddl_tokenizer_train_config *config, const char *name,
+                                 const char *text)
+{
+    struct ddl_error err;
+    ddl_tokenizer *t;
+    const char *file = scratch_path(name);
+    write_file(file, text, strlen(text));
+    assert_ok(ddl_tokenizer_train(&t, config, &file, 1, NULL, NULL, &err), err);
+    return t;
+}
+
 /* With characters too, a special token that is listed twice is one token. */
 static void repeated_special_tokens(void **state)
 {
     (void)state;
     struct ddl_tokenizer_train_config config = ddl_tokenizer_train_defaults();
-    struct ddl_error err;
-    ddl_tokenizer *t;
-    const char *file = scratch_path("abc.txt");
     config.characters = true;
     snprintf(config.special_tokens, sizeof config.special_tokens, "z,<x>,z,<x>");
-    assert_ok(ddl_file_replace(file, "a|b|c", 5, &err), err);
-    assert_ok(ddl_tokenizer_train(&t, &config, &file, 1, NULL, NULL, &err), err);
+    ddl_tokenizer *t = trained_on(&config, "abc.txt", "a|b|c");
     assert_int_equal(ddl_tokenizer_vocab_size(t), 6);
     assert_int_equal(t->n_specials, 2);
     ddl_tokenizer_free(t);
@@ -182,15 +190,11 @@ static void prompts_and_responses_are_apart(void **state)
 {
     (void)state;
     struct ddl_tokenizer_train_config config = ddl_tokenizer_train_defaults();
-    struct ddl_error err;
-    ddl_tokenizer *t;
-    const char *file = scratch_path("pairs.jsonl");
     static const char lines[] = "{\"p\":\"foo\",\"r\":\"bar\"}\n{\"p\":\"foo\",\"r\":\"bar\"}\n"
                                 "{\"p\":\"\",\"r\":\"bar\"}\n{\"p\":\"foo\",\"r\":\"\"}\n";
-    write_file(file, lines, strlen(lines));
     snprintf(config.input.prompt_key, sizeof config.input.prompt_key, "p");
     snprintf(config.input.response_key, sizeof config.input.response_key, "r");
-    assert_ok(ddl_tokenizer_train(&t, &config, &file, 1, NULL, NULL, &err), err);
+    ddl_tokenizer *t = trained_on(&config, "pairs.jsonl", lines);
     assert_int_equal(ddl_tokenizer_vocab_size(t), 1 + 256 + 4); /* two merges for each of foo and bar */
     ddl_tokenizer_free(t);
 }
@@ -205,17 +209,14 @@ static void special_tokens_that_are_in_the_text(void **state)
         bool apart;
     } rows[] = { { " the", true }, { " ", true }, { "\u2026", true }, { "the", false }, { "t", false } };
     static const char text[] = "cat the cat the cat the \u2026 cat the";
-    const char *file = scratch_path("the.txt");
-    write_file(file, text, strlen(text));
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct ddl_tokenizer_train_config config = ddl_tokenizer_train_defaults();
         struct ddl_error err;
-        ddl_tokenizer *t;
         struct ddl_ids ids = { 0 };
         const char *out = scratch_path("special.json");
         config.vocab_size = 265;
         snprintf(config.special_tokens, sizeof config.special_tokens, "%s", rows[i].special);
-        assert_ok(ddl_tokenizer_train(&t, &config, &file, 1, NULL, NULL, &err), err);
+        ddl_tokenizer *t = trained_on(&config, "the.txt", text);
         assert_ok(ddl_tokenizer_save(t, out, &err), err);
         ddl_tokenizer_free(t);
         assert_ok(ddl_tokenizer_load(&t, out, &err), err);
