@@ -9,9 +9,9 @@ per row, with the chosen columns; rows whose first column is null are left out, 
 streamed in batches of rows, so that memory does not grow with them.
 
 On standard output: if a file cannot be read, or the process is killed, the last line is not JSON, so that a build that
-reads it from a pipe fails instead of missing the rest. With --out, each Parquet file becomes a file DIR/NAME.jsonl.zst, with the folders below
-PATH. A file appears when it is complete, and existing ones are kept: after an interruption, the same command continues.
---shard divides the files among N processes. Needs pyarrow.
+reads it from a pipe fails instead of missing the rest. With --out, each Parquet file becomes a file DIR/NAME.jsonl.zst,
+with the folders below PATH. A file appears when it is complete, and existing ones are kept: after an interruption, the
+same command continues. --shard divides the files among N processes. Needs pyarrow.
 """
 from __future__ import annotations
 

@@ -287,7 +287,8 @@ static ddl_status check_new(const struct flags *flags, char *const *inputs, int 
     char file[1024];
     struct stat is, input;
     ddl_status status = ddl_tokenizer_file(file, sizeof file, flags->out, err);
-    for (int i = 0; i < n && !status && stat(file, &is) == 0; i++) {
+    const bool exists = !status && stat(file, &is) == 0;
+    for (int i = 0; i < n && exists; i++) {
         if (stat(inputs[i], &input) == 0 && input.st_dev == is.st_dev && input.st_ino == is.st_ino)
             return ddl_error_set(err, DDL_E_USAGE, "%s: is an input: choose another path", file);
     }

@@ -215,7 +215,7 @@ static ddl_status begin(struct force_plan *plan, const struct ddl_config *config
 {
     *plan = (struct force_plan){ .n = DDL_SUBLAYERS * config->n_layers };
     plan->sublayer = calloc(plan->n, sizeof *plan->sublayer);
-    return plan->sublayer ? DDL_OK : ddl_error_set(err, DDL_E_MEMORY, "--force: out of memory");
+    return plan->sublayer ? DDL_OK : ddl_error_set(err, DDL_E_MEMORY, "out of memory for forced updates");
 }
 
 ddl_status force_plan_make(struct force_plan *plan, const char *name, const char *specs,

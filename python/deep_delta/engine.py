@@ -217,11 +217,11 @@ def ids_of(tokens: ArrayLike) -> Ids:
     return np.ascontiguousarray(given, np.int32)
 
 
-def count_of(name: str, value: int, bits: int = 64) -> int:
-    """A number as the library reads it: unsigned, of so many bits. ctypes would cut it off."""
+def count_of(name: str, value: int) -> int:
+    """A number as the library reads it: unsigned, of 64 bits. ctypes would cut it off."""
     number = operator.index(value)
-    if not 0 <= number < 1 << bits:
-        raise ValueError(f"{name}: expected 0 to {(1 << bits) - 1}, found {number}")
+    if not 0 <= number < 1 << 64:
+        raise ValueError(f"{name}: expected 0 to {(1 << 64) - 1}, found {number}")
     return number
 
 

@@ -3,8 +3,6 @@
 #ifndef DDL_DATA_SHARD_FORMAT_H
 #define DDL_DATA_SHARD_FORMAT_H
 
-#include "base/file.h"
-
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -32,10 +30,6 @@ bool ddl_shard_mask_path(char *path, size_t size, const char *shard);
 /* Converts n tokens to little-endian integers of `width` bytes, and back. */
 void ddl_tokens_pack(unsigned char *bytes, const int32_t *ids, size_t n, int width);
 void ddl_tokens_unpack(int32_t *ids, const unsigned char *bytes, size_t n, int width);
-
-/* DDL_E_FORMAT if the record of the folder lists a shard that is not among the names. */
-ddl_status ddl_shards_check_listed(const char *folder, const struct ddl_file_names *names,
-                                   struct ddl_error *err);
 
 /* True if a folder's set of shards includes files of this name: "*.bin", not hidden. */
 static inline bool ddl_shard_name_fits(const char *name)

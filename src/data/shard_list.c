@@ -1,4 +1,5 @@
-/* Whether a folder has all shards of its build. */
+#include "data/shard_list.h"
+
 #include "base/file.h"
 #include "base/json.h"
 #include "data/shard_format.h"

@@ -6,6 +6,7 @@
 #include "base/pattern.h"
 #include "data/shard_format.h"
 #include "data/shard_layout.h"
+#include "data/shard_list.h"
 
 #include <assert.h>
 #include <stdio.h>

@@ -54,8 +54,7 @@ static ddl_status check_init_from(const char *value, struct ddl_error *err)
     return DDL_OK;
 }
 
-/* The config of the model in init_from, or, if that has been removed since the run began, of the run's own.
- */
+/* The config of the model in init_from; if that has been removed since the run began, of the run's own. */
 static ddl_status initial_config(const struct ddl_train_config *t, struct ddl_config *out,
                                  struct ddl_error *err)
 {
