@@ -122,6 +122,14 @@ static void print_tensors_json(struct ddl_json *json, const struct facts *f)
     ddl_json_close(json, ']');
 }
 
+static void print_rules_json(struct ddl_json *json, const struct ddl_config *config)
+{
+    ddl_json_open(json, "ddl_residual_by_layer", '[');
+    for (size_t l = 0; l < config->n_layers; l++)
+        ddl_json_string(json, NULL, ddl_config_residual_name(config, l));
+    ddl_json_close(json, ']');
+}
+
 static void print_json(const struct facts *f, const struct flags *flags)
 {
     struct ddl_json json = { stdout, false };
@@ -146,6 +154,8 @@ static void print_json(const struct facts *f, const struct flags *flags)
     ddl_json_open(&json, "config", '{');
     for (const struct ddl_option *row = ddl_config_options(); row->name; row++)
         ddl_json_option(&json, row, &f->config);
+    if (f->config.by_layer)
+        print_rules_json(&json, &f->config);
     ddl_json_close(&json, '}');
     if (flags->tensors)
         print_tensors_json(&json, f);
@@ -162,6 +172,14 @@ static void print_tensor(const struct ddl_param *p)
     for (size_t k = 0; k < p->ndim; k++)
         used += (size_t)snprintf(shape + used, sizeof shape - used, "%s%zu", k ? ", " : "", p->shape[k]);
     printf("  %-50s (%s)%s\n", printable(p->name), shape, p->active ? "" : "  not used");
+}
+
+static void print_rules(const struct ddl_config *config)
+{
+    printf("  %-36s ", "ddl_residual_by_layer");
+    for (size_t l = 0; l < config->n_layers; l++)
+        printf("%s%s", l ? "," : "", ddl_config_residual_name(config, l));
+    putchar('\n');
 }
 
 static void print_text(const struct facts *f, const struct flags *flags)
@@ -185,6 +203,8 @@ static void print_text(const struct facts *f, const struct flags *flags)
         ddl_option_format(row, &f->config, value, sizeof value);
         printf("  %-36s %s\n", row->name, printable(value));
     }
+    if (f->config.by_layer)
+        print_rules(&f->config);
     if (flags->tensors)
         printf("tensors\n");
     for (size_t i = 0; flags->tensors && i < f->n; i++)

@@ -49,7 +49,7 @@ struct ddl_train_config {
     char init_which[32];       /* of a run: as ddl_run_find                                  */
     bool ignore_extra;         /* of it: ignore tensors that are not parameters              */
     bool verify;               /* of it and tokenizer: compare files with their checksums    */
-    char ddl_residual_by_layer[4096]; /* "add,delta,...", or "": config.residual in every layer */
+    char ddl_residual_by_layer[4096]; /* "add,delta,...", or "": as config says, which init_from may set */
     struct ddl_config config;         /* the result of all of them                              */
     /* data */
     char train_data[4096]; /* shards, as ddl_shards_open_with with DDL_SHARDS_TRAIN     */

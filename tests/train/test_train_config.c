@@ -410,6 +410,40 @@ static void mistakes_have_a_line(void **state)
     assert_ok(configure(&t, "# nothing\n---\n", "", &err), err);
 }
 
+/* The rules by layer of the model in init_from, in the recipe that a run stores. */
+static void rules_of_init_from(void **state)
+{
+    (void)state;
+    struct ddl_error err;
+    struct ddl_train_config t, again;
+    char words[1200], mixed[1000];
+    snprintf(mixed, sizeof mixed, "%s", source_path("tests/golden/ddl-1-mixed"));
+    snprintf(words, sizeof words, "--init-from %s", mixed);
+    assert_ok(configure(&t, NULL, words, &err), err);
+    assert_true(t.config.by_layer);
+    assert_string_equal(ddl_train_resolved(&t).ddl_residual_by_layer, "add,delta,add");
+    const struct ddl_train_config stored = ddl_train_resolved(&t);
+    assert_ok(ddl_train_save_recipe(&stored, scratch_path("stored.yaml"), &err), err);
+    char *text = read_file(scratch_path("stored.yaml"), NULL);
+    assert_non_null(strstr(text, "\nddl_residual_by_layer: \"add,delta,add\"\n"));
+    assert_ok(configure(&again, text, "", &err), err);
+    free(text);
+    assert_memory_equal(&again.config, &t.config, sizeof t.config);
+    /* As earlier versions stored it. */
+    char recipe[1500];
+    snprintf(recipe, sizeof recipe,
+             "model: ''\nsize: ''\ninit_from: %s\nddl_residual: add\nddl_residual_by_layer: ''\n", mixed);
+    assert_ok(configure(&again, recipe, "", &err), err);
+    assert_memory_equal(&again.config, &t.config, sizeof t.config);
+    snprintf(words, sizeof words, "--init-from %s --ddl-residual scale", mixed);
+    assert_int_equal(configure(&t, NULL, words, &err), DDL_E_USAGE);
+    assert_says(&err, "ddl_residual: each layer of the model in init_from has a rule of its own");
+    snprintf(recipe, sizeof recipe, "init_from: %s\nddl_residual: add\n", mixed);
+    assert_int_equal(configure(&t, recipe, "", &err), DDL_E_USAGE);
+    assert_ok(configure(&t, recipe, "--ddl-residual-by-layer add,add,delta", &err), err);
+    assert_int_equal(ddl_config_residual(&t.config, 1), DDL_RESIDUAL_ADD);
+}
+
 /* As a program in C may set them. */
 static void choices_are_held_to_their_names(void **state)
 {
@@ -585,6 +619,7 @@ int main(void)
         cmocka_unit_test(the_recipe_may_be_an_argument),
         cmocka_unit_test(mistakes_have_a_line),
         cmocka_unit_test(choices_are_held_to_their_names),
+        cmocka_unit_test(rules_of_init_from),
         cmocka_unit_test(sizes_are_bounded),
         cmocka_unit_test(a_plan_adds_up),
         cmocka_unit_test(shares_cover_a_step),

@@ -332,14 +332,20 @@ static ddl_status default_vocabulary(const struct sources *s, struct ddl_train_c
     return status;
 }
 
+/* Whether a run stored the recipe: it has both size and init_from, which exclude each other in a recipe that
+ * is written by hand. */
+static bool is_stored(const struct ddl_recipe *recipe)
+{
+    return ddl_recipe_find(recipe, "size") && ddl_recipe_find(recipe, "init_from");
+}
+
 /* Whether an earlier version stored hidden_size or num_attention_heads in the recipe of a run without their
- * head_dim, which then is that of the named size. A stored recipe is one with both size and init_from: in a
- * recipe written by hand they exclude each other. */
+ * head_dim, which then is that of the named size. */
 static bool has_former_head_dim(const struct sources *s)
 {
     for (size_t l = 0; l < s->n_layers; l++) {
         const struct ddl_recipe *recipe = s->layers[l].recipe;
-        if (ddl_recipe_find(recipe, "size") && ddl_recipe_find(recipe, "init_from") &&
+        if (is_stored(recipe) &&
             (ddl_recipe_find(recipe, "hidden_size") || ddl_recipe_find(recipe, "num_attention_heads")))
             return true;
     }
@@ -361,6 +367,21 @@ static ddl_status default_head_dim(const struct sources *s, struct ddl_train_con
     t->head_dim_automatic = true;
     t->named_head_dim = t->config.head_dim;
     return ddl_config_set_head_dim(&t->config, &given, err);
+}
+
+/* The rules by layer: the list that is given, or those of the model in init_from, which a given ddl_residual
+ * would not change. */
+static ddl_status set_by_layer(const struct sources *s, struct ddl_train_config *t, struct ddl_error *err)
+{
+    size_t source = given_by(s, "ddl_residual");
+    if (*t->ddl_residual_by_layer)
+        return ddl_config_set_by_layer(&t->config, t->ddl_residual_by_layer, "ddl_residual_by_layer", err);
+    if (!t->config.by_layer || source == NOT_GIVEN ||
+        (source != OF_FLAGS && is_stored(s->layers[source - OF_LAYER(0)].recipe)))
+        return DDL_OK;
+    return ddl_error_set(err, DDL_E_USAGE,
+                         "ddl_residual: each layer of the model in init_from has a rule of its own: expected "
+                         "ddl_residual_by_layer, found ddl_residual");
 }
 
 ddl_status ddl_train_match(struct ddl_train_config *config, struct ddl_match *out, struct ddl_error *err)
@@ -402,8 +423,8 @@ static ddl_status configure(struct sources *s, struct ddl_train_config *out, cha
         status = default_vocabulary(s, &t, err);
     if (!status)
         status = default_head_dim(s, &t, err);
-    if (!status && *t.ddl_residual_by_layer)
-        status = ddl_config_set_by_layer(&t.config, t.ddl_residual_by_layer, "ddl_residual_by_layer", err);
+    if (!status)
+        status = set_by_layer(s, &t, err);
     if (!status)
         status = ddl_train_match(&t, &match, err);
     if (!status)
