@@ -137,8 +137,8 @@ DDL_API void ddl_model_zero_grad(ddl_model *model);
 DDL_API void ddl_model_read_grad(const ddl_model *model, size_t i, float *out);
 
 /* What the backward pass recomputes instead of keeping it from the forward pass. Losses are bitwise equal
- * under each choice; so are gradients, unless a state was reconstructed (rules delta, scale, gated): they
- * then differ by the rounding error of the reconstruction. */
+ * under each choice; so are gradients, unless a state was reconstructed (rules delta, scale, gated, and
+ * add with ddl_f_norm): they then differ by the rounding error of the reconstruction. */
 enum ddl_recompute {
     DDL_RECOMPUTE_ELEMENTWISE, /* the default. Elementwise results: a sublayer's input and its norm, rotated
                             and normalized queries and keys, SwiGLU. Costs at most a few percent of the

@@ -403,6 +403,8 @@ static void gate_range(void **state)
             assert_true(ddl_config_beta_init(&c) == cases[i].found);
         if (!status)
             assert_true(ddl_config_resolved(&c).beta_init == cases[i].found);
+        c.residual = DDL_RESIDUAL_ADD; /* no gate */
+        assert_ok(ddl_config_check(&c, &err), err);
     }
 }
 

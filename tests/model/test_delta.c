@@ -470,6 +470,14 @@ static void bad_arguments(ddl_backend *backend)
     g.X_next = p.X_out;
     assert_int_equal(ddl_delta_backward(backend, &g, &err), DDL_E_USAGE);
     assert_non_null(strstr(err.text, "readout"));
+    g = delta_grad_args(&p, delta_variants[0]);
+    uint16_t rounded[2 * 3];
+    g.dq16 = rounded;
+    assert_int_equal(ddl_delta_backward(backend, &g, &err), DDL_E_USAGE);
+    assert_non_null(strstr(err.text, "dq16: expected NULL"));
+    g.dq = NULL;
+    assert_int_equal(ddl_delta_backward(backend, &g, &err), DDL_E_USAGE);
+    assert_non_null(strstr(err.text, "array dq is NULL"));
     delta_case_free(&p);
 }
 

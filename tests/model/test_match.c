@@ -51,6 +51,21 @@ static void parameters(void **state)
     }
 }
 
+/* The named model has its own range of the gate, in which the initial value here need not lie. */
+static void other_range_of_the_gate(void **state)
+{
+    (void)state;
+    static const char *const models[] = { "baseline", "ddl-1" };
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        struct ddl_config k = tiny_config("gated", 31);
+        struct ddl_match match;
+        struct ddl_error err;
+        k.beta_max = 4;
+        k.beta_init = 3;
+        assert_ok(ddl_config_match(&k, models[i], DDL_MATCH_PARAMETERS, 0, &match, &err), err);
+    }
+}
+
 /* A unit is 2 * 189 FLOPs of the forward pass. ddl-1 costs 6 (2 * 2 d + 4 d + 4 d) = 1512 more: 4 units. A
  * fixed gate saves 6 * 2 d = 252 of them. */
 static void flops(void **state)
@@ -166,11 +181,9 @@ static void files(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(parameters),
-        cmocka_unit_test(flops),
-        cmocka_unit_test(own_cost_is_the_default_width),
-        cmocka_unit_test(refusals),
-        cmocka_unit_test(files),
+        cmocka_unit_test(parameters), cmocka_unit_test(other_range_of_the_gate),
+        cmocka_unit_test(flops),      cmocka_unit_test(own_cost_is_the_default_width),
+        cmocka_unit_test(refusals),   cmocka_unit_test(files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -315,6 +315,10 @@ static void a_dry_run_limits_the_layers(void **state)
     assert_ok(ddl_train_dry_run(&t, NULL, &preview, &err), err);
     assert_true(preview.measured_layers < 40 && preview.measured_layers >= 10);
     assert_true(preview.seconds > 0 && isfinite(preview.seconds));
+    t.config.f_norm = t.config.by_layer = true; /* used by the last layer only */
+    memset(t.config.residual_by_layer, DDL_RESIDUAL_DELTA, 39);
+    assert_ok(ddl_train_dry_run(&t, NULL, &preview, &err), err);
+    assert_true(preview.measured_layers < 40);
 }
 
 int main(void)

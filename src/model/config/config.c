@@ -589,10 +589,12 @@ const char *ddl_config_preset_name(const struct ddl_config *config)
 
 /* ---- checks ---- */
 
-/* beta_init lies inside (0, beta_max); with the default range of the gate its ends are allowed too. A
- * constant gate lies in [0, beta_max]. */
+/* Where a layer's rule has a gate: beta_init lies inside (0, beta_max); with the default range of the gate
+ * its ends are allowed too. A constant gate lies in [0, beta_max]. */
 static ddl_status check_gate(const struct ddl_config *config, struct ddl_error *err)
 {
+    if (!(rules_of(config) & (OF(DELTA) | OF(GATED))))
+        return DDL_OK;
     double beta = (double)ddl_config_beta_init(config), most = (double)config->beta_max;
     if (config->beta_constant && config->beta_constant_value > config->beta_max)
         return ddl_error_set(err, DDL_E_USAGE,

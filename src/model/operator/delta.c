@@ -112,6 +112,10 @@ ddl_status ddl_delta_backward(ddl_backend *backend, const struct ddl_delta_grad_
                              shape.steps);
     if (!a.X_next && !a.X)
         return missing(call, "X (or X_next)", err);
+    if (!a.dq)
+        return missing(call, "dq", err);
+    if (a.dq16)
+        return ddl_error_set(err, DDL_E_USAGE, "%s: dq16: expected NULL, found an array", call);
     if (a.X_next && !a.readout)
         return missing(call, "readout (needed with X_next)", err);
     if (a.X_next)

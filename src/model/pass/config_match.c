@@ -94,6 +94,8 @@ ddl_status ddl_config_match(struct ddl_config *config, const char *model, enum d
     ddl_status status = ddl_config_set_preset(&other, model, err);
     if (status)
         return ddl_error_prefix(err, status, kinds[kind].key);
+    other.beta_init =
+        ddl_config_defaults().beta_init; /* config's need not lie in the range of the named model */
     status = cost_of(&other, 0, kind, seq, &match.target, err);
     if (!status)
         status = line_of(config, kind, seq, &line, err);
