@@ -261,7 +261,8 @@ static void abort_all_waiting(ddl_comm *comm, const char *what)
     }
     ddl_comm_abort(
         comm,
-        "all ranks reached %s, but messages did not arrive within %g s: check the network between the hosts",
+        "all ranks reached %s, but messages did not arrive within %g s: check the network between the hosts "
+        "(with NCCL also the GPUs: NCCL_DEBUG=INFO)",
         what, comm->time_limit);
 }
 

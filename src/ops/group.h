@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { DDL_GROUP_ID = 128, DDL_GROUP_DEVICE = 16 };
+enum { DDL_GROUP_ID = 128, DDL_GROUP_DEVICE = 64 };
 
 /* What the ranks of a group have in common, and the place of one. */
 struct ddl_group_config {
@@ -25,9 +25,9 @@ struct ddl_group_config {
 };
 
 struct ddl_group_ops {
-    /* Loads the library. `device` receives a number that no other device has, `text` the library's name and
-     * version. DDL_E_UNSUPPORTED if there is none. */
-    ddl_status (*load)(void *ctx, unsigned char device[DDL_GROUP_DEVICE], char *text, size_t text_size,
+    /* Loads the library. `device` receives a text that no other device of any host has, `text` the library's
+     * name and version. DDL_E_UNSUPPORTED if there is none. */
+    ddl_status (*load)(void *ctx, char device[DDL_GROUP_DEVICE], char *text, size_t text_size,
                        struct ddl_error *err);
     ddl_status (*make_id)(void *ctx, unsigned char id[DDL_GROUP_ID], struct ddl_error *err);
     /* Connects the ranks, which all call it. Returns before they are connected: the first `poll` that is

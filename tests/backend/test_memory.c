@@ -1,4 +1,5 @@
 /* Memory, transfers and events of every backend. Only host memory is accessed here. */
+#define _POSIX_C_SOURCE 200809L
 #include "support/properties.h"
 #include "support/support.h"
 
@@ -7,6 +8,8 @@
 
 #include <stdint.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 enum { BYTES = 100003 };
 
@@ -181,6 +184,23 @@ static void passes_with_transfers(ddl_backend *backend)
 }
 PROPERTY(passes_with_transfers)
 
+/* A device of the parent cannot be used after a fork, which is the error's reason. */
+static void forked_processes(ddl_backend *backend)
+{
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        ddl_backend *own;
+        struct ddl_error err;
+        ddl_status status = ddl_backend_create(&own, backend->ops->name, 1, &err);
+        _exit(!(status == DDL_OK || (status == DDL_E_UNSUPPORTED && strstr(err.text, "was forked"))));
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+}
+PROPERTY(forked_processes)
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -189,6 +209,7 @@ int main(void)
         cmocka_unit_test(test_events_complete),
         cmocka_unit_test(test_passes_are_repeated),
         cmocka_unit_test(test_passes_with_transfers),
+        cmocka_unit_test(test_forked_processes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

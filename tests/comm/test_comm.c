@@ -609,7 +609,8 @@ static void lost_messages(void **state)
     (void)state;
     assert_ends_with(2, all_receive, NULL,
                      "ddl: rank 0 of 2 on host0: all ranks reached a message, but messages did not "
-                     "arrive within LIMIT s: check the network between the hosts");
+                     "arrive within LIMIT s: check the network between the hosts (with NCCL also the GPUs: "
+                     "NCCL_DEBUG=INFO)");
 }
 
 static void rank_2_aborts(ddl_comm *comm, void *user)

@@ -14,8 +14,9 @@ architectures="80 90 100 120"
 # compile FILE: its kernels, a line "kernel ARCHITECTURE registers static_shared spilled_bytes" for each architecture, and
 # a line "kernel ptx threads vector_accesses mma". As in DdlCuda.cmake, PTX of one architecture becomes the code of all.
 compile() {
-    name=$(basename "$1" .cu)
-    "$nvcc" -std=c++17 -O3 -arch=compute_80 -ptx -I"$source/src" -I"$source/include" -o "$name.ptx" "$1"
+    name=$(basename "$1" .cu) contract=false
+    case $name in attention | products) contract=true ;; esac
+    "$nvcc" -std=c++17 -O3 -fmad=$contract -arch=compute_80 -ptx -I"$source/src" -I"$source/include" -o "$name.ptx" "$1"
     for architecture in $architectures; do
         "$nvcc" -O3 -arch="sm_$architecture" -cubin -Xptxas -v -o "$name.cubin" "$name.ptx" >ptxas.txt 2>&1 ||
             { cat ptxas.txt >&2; exit 1; }

@@ -12,14 +12,15 @@
  *   - a stream that is captured rejects what the real one rejects, and allocations, which the real one makes
  *     part of the graph; a capture has one stream
  *
- * Environment: CUDA_SIM_DEVICES (1), CUDA_SIM_MEMORY (bytes of a device, 4 GiB), CUDA_SIM_BUSY (of them in
- * use by others), CUDA_SIM_VERSION (13000), CUDA_SIM_CAPABILITY (90), CUDA_SIM_SEED (1), CUDA_SIM_FAIL
- * (number of the launch that fails, from 1), CUDA_SIM_EXCLUSIVE (1: another process has the device for
- * itself), CUDA_SIM_NO_POOL (1: a device without pools of memory), CUDA_SIM_FAIL_CAPTURE,
- * CUDA_SIM_FAIL_INSTANTIATE and CUDA_SIM_FAIL_GRAPH (number of the capture, of the instantiation, and of the
- * launch of a graph, that fails, from 1), CUDA_SIM_REPORT (a file: the most bytes that were allocated at a
- * time, and the numbers of allocations, of graphs that were instantiated, of their launches, and of the nodes
- * of the largest; a line "kernel NAME LAUNCHES" for each kernel).
+ * Environment: CUDA_SIM_DEVICES (1), CUDA_SIM_SLICES (1: devices that are slices of one GPU), CUDA_SIM_MEMORY
+ * (bytes of a device, 4 GiB), CUDA_SIM_BUSY (of them in use by others), CUDA_SIM_VERSION (13000),
+ * CUDA_SIM_CAPABILITY (90), CUDA_SIM_SEED (1), CUDA_SIM_FAIL (number of the launch that fails, from 1),
+ * CUDA_SIM_EXCLUSIVE (1: another process has the device for itself), CUDA_SIM_NO_POOL (1: a device without
+ * pools of memory), CUDA_SIM_FAIL_CAPTURE, CUDA_SIM_FAIL_INSTANTIATE and CUDA_SIM_FAIL_GRAPH (number of the
+ * capture, of the instantiation, and of the launch of a graph, that fails, from 1), CUDA_SIM_REPORT (a file:
+ * the most bytes that were allocated at a time, and the numbers of allocations, of graphs that were
+ * instantiated, of their launches, and of the nodes of the largest; a line "kernel NAME LAUNCHES" for each
+ * kernel).
  */
 #include "driver.h"
 #include "emulator.h"
@@ -91,6 +92,7 @@ struct CUfunc_st {
 
 static const size_t PAGE = 4096;
 static bool is_initialized;
+static pid_t process;              /* that is initialized: a process that it forks is not */
 static unsigned executing_streams; /* the nesting of execute */
 static thread_local CUcontext current;
 static std::map<int, CUctx_st> contexts;
@@ -344,6 +346,7 @@ DRIVER CUresult cuInit(unsigned)
     if (setting("CUDA_SIM_DEVICES", 1) == 0)
         return CUDA_ERROR_NO_DEVICE;
     is_initialized = true;
+    process = getpid();
     random_state = setting("CUDA_SIM_SEED", 1);
     sigaltstack(&alternative, nullptr);
     sigaction(SIGSEGV, &action, nullptr);
@@ -452,10 +455,14 @@ DRIVER CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice device)
     }
 }
 
-DRIVER CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device)
+DRIVER int cuda_sim_gpu(CUdevice device)
 {
-    memset(uuid->bytes, 0, sizeof uuid->bytes);
-    snprintf(uuid->bytes, sizeof uuid->bytes, "simulated %d", device);
+    return device / static_cast<int>(setting("CUDA_SIM_SLICES", 1));
+}
+
+DRIVER CUresult cuDeviceGetPCIBusId(char *text, int size, CUdevice device)
+{
+    snprintf(text, static_cast<size_t>(size), "0000:%02x:00.0", cuda_sim_gpu(device));
     return is_device(device) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }
 
@@ -502,6 +509,8 @@ DRIVER CUresult cuMemPoolGetAttribute(CUmemoryPool pool, int attribute, void *va
 
 DRIVER CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 {
+    if (process != getpid())
+        return CUDA_ERROR_NOT_INITIALIZED;
     if (!is_device(device))
         return CUDA_ERROR_INVALID_DEVICE;
     if (setting("CUDA_SIM_EXCLUSIVE", 0))

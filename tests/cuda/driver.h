@@ -20,6 +20,8 @@ CUresult cuda_sim_submit_until(CUstream stream, const char *name, CUresult (*exe
 /* Executes a random part of what is submitted, as far as it waits for nothing. */
 void cuda_sim_progress(CUstream stream);
 
+/* The GPU that a device is, or is a slice of. */
+int cuda_sim_gpu(CUdevice device);
 /* The device of the current context, of a stream, of a block with these bytes; -1: none. */
 int cuda_sim_device(void);
 int cuda_sim_stream_device(CUstream stream);

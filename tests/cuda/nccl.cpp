@@ -17,7 +17,6 @@
 
 #include <atomic>
 #include <cerrno>
-#include <csignal>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
@@ -49,8 +48,7 @@ struct call {
 
 /* A rank, in shared memory. */
 struct member {
-    std::atomic<bool> joined, left, lost;
-    pid_t process;
+    std::atomic<bool> joined, lost;
     int device, size;
     std::atomic<uint64_t> published, completed; /* groups */
     size_t n_calls;                             /* of the group that was published last */
@@ -387,11 +385,6 @@ LIBRARY ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
     return ncclSuccess;
 }
 
-static bool is_dead(const member &m)
-{
-    return m.joined && !m.left && kill(m.process, 0) && errno == ESRCH;
-}
-
 /* Waits for the other ranks. */
 static ncclResult_t join(ncclComm_t comm)
 {
@@ -405,9 +398,9 @@ static ncclResult_t join(ncclComm_t comm)
         if (m.size != comm->size)
             return complain(ncclInvalidArgument, "rank %d expects %d ranks, rank %d %d", comm->rank,
                             comm->size, r, m.size);
-        if (r != comm->rank && m.device == comm->device)
-            return complain(ncclInvalidUsage, "Duplicate GPU detected: ranks %d and %d both on device %d",
-                            comm->rank, r, m.device);
+        if (r != comm->rank && cuda_sim_gpu(m.device) == cuda_sim_gpu(comm->device))
+            return complain(ncclInvalidUsage, "Duplicate GPU detected: ranks %d and %d both on GPU %d",
+                            comm->rank, r, cuda_sim_gpu(m.device));
     }
     return ncclSuccess;
 }
@@ -431,7 +424,6 @@ LIBRARY ncclResult_t ncclCommInitRank(ncclComm_t *out, int size, ncclUniqueId id
     const char *absent = getenv("NCCL_SIM_ABSENT");
     while (absent && atoi(absent) == rank)
         pause();
-    own.process = getpid();
     own.device = comm->device;
     own.size = size;
     own.joined = true;
@@ -451,7 +443,7 @@ LIBRARY ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error)
                         "ncclCommGetAsyncError: the communicator was destroyed or aborted");
     for (int r = 0; r < comm->size && !comm->error; r++) {
         const member &m = comm->memory->members[r];
-        if (m.lost || is_dead(m)) {
+        if (m.lost) {
             snprintf(last_error, sizeof last_error, "rank %d cannot be reached", r);
             comm->error = ncclRemoteError;
         }
@@ -473,7 +465,6 @@ LIBRARY ncclResult_t ncclCommDestroy(ncclComm_t comm)
 {
     if (!live.erase(comm))
         return complain(ncclInvalidArgument, "ncclCommDestroy: the communicator was destroyed or aborted");
-    comm->memory->members[comm->rank].left = true;
     if (comm->memory->members[comm->rank].completed != comm->submitted)
         return complain(ncclInvalidUsage, "ncclCommDestroy: calls are in flight");
     return ncclSuccess;

@@ -65,6 +65,8 @@ memory() {
 }
 
 choice() {
+    CUDA_SIM_SLICES=2 must_train 2 cuda run_slices --steps 1
+    grep -q 'through host memory: ranks 0 and 1 (host .*) have the same device$' log || { cat log; fail "no note"; }
     ! DDL_EXCHANGE=device train 2 cuda:0 run_no --steps 1 || fail "no error"
     [ "$(grep -c '^ddl: DDL_EXCHANGE: device: ranks 0 and 1 (host .*) have the same device$' log)" -eq 1 ] || { cat log; fail "no message"; }
     ! DDL_EXCHANGE=device train 2 cpu run_no --steps 1 || fail "no error"

@@ -5,10 +5,13 @@
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/types.h>
+#include <unistd.h>
 
 static struct cuda_driver driver;
 static int device_count;
 static bool is_loaded;
+static pid_t process; /* that loaded it */
 
 /* A loaded library is never closed: the driver has threads. */
 static ddl_status find_functions(struct ddl_error *err)
@@ -87,7 +90,13 @@ ddl_status cuda_driver_load(const struct cuda_driver **out, int *devices, struct
         if (status)
             return status;
         is_loaded = true;
+        process = getpid();
     }
+    if (process != getpid())
+        return ddl_error_set(
+            err, DDL_E_UNSUPPORTED,
+            "backend cuda: this process was forked after its parent had used CUDA: start it with "
+            "exec (in Python: the method spawn)");
     *out = &driver;
     *devices = device_count;
     return DDL_OK;

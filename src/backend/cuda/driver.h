@@ -20,9 +20,6 @@ typedef struct CUfunc_st *CUfunction;
 typedef struct CUmemPoolHandle_st *CUmemoryPool;
 typedef struct CUgraph_st *CUgraph;
 typedef struct CUgraphExec_st *CUgraphExec;
-typedef struct {
-    char bytes[16];
-} CUuuid;
 
 enum {
     CUDA_SUCCESS = 0,
@@ -66,7 +63,7 @@ enum { CU_STREAM_CAPTURE_MODE_THREAD_LOCAL = 1 };
     FN(device_get,         "cuDeviceGet",                 (CUdevice *device, int index)) \
     FN(device_name,        "cuDeviceGetName",             (char *name, int size, CUdevice device)) \
     FN(device_attribute,   "cuDeviceGetAttribute",        (int *value, int attribute, CUdevice device)) \
-    FN(device_uuid,        "cuDeviceGetUuid_v2",          (CUuuid *uuid, CUdevice device)) \
+    FN(device_bus,         "cuDeviceGetPCIBusId",         (char *text, int size, CUdevice device)) \
     FN(device_memory,      "cuDeviceTotalMem_v2",         (size_t *bytes, CUdevice device)) \
     FN(device_pool,        "cuDeviceGetDefaultMemPool",   (CUmemoryPool *pool, CUdevice device)) \
     FN(pool_set,           "cuMemPoolSetAttribute",       (CUmemoryPool pool, int attribute, void *value)) \

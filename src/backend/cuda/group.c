@@ -369,12 +369,25 @@ static ddl_status poll(void *group, bool *is_complete, struct ddl_error *err)
     return status ? status : poll_calls(g, is_complete, err);
 }
 
-static ddl_status load(void *ctx, unsigned char device[DDL_GROUP_DEVICE], char *text, size_t text_size,
+/* The host and the place on its bus, which the slices of a GPU (MIG) have in common: NCCL refuses ranks of
+ * one GPU. */
+static void name_device(struct cuda_device *d, char out[DDL_GROUP_DEVICE])
+{
+    char host[37] = "", bus[16] = "";
+    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "r");
+    if (file && !fgets(host, sizeof host, file))
+        host[0] = '\0';
+    if (file)
+        fclose(file);
+    cuda_note(d, cuda_enter(d)->device_bus(bus, sizeof bus, d->device), "cuDeviceGetPCIBusId");
+    snprintf(out, DDL_GROUP_DEVICE, "%s %s", host, bus);
+}
+
+static ddl_status load(void *ctx, char device[DDL_GROUP_DEVICE], char *text, size_t text_size,
                        struct ddl_error *err)
 {
     struct cuda_device *d = ctx;
     const struct cuda_nccl *nccl;
-    CUuuid uuid;
     int version = 0;
     ddl_status status = cuda_nccl_load(&nccl, err);
     if (status)
@@ -382,8 +395,7 @@ static ddl_status load(void *ctx, unsigned char device[DDL_GROUP_DEVICE], char *
     ncclResult_t result = nccl->version(&version);
     if (result)
         return failure(nccl, NULL, result, "ncclGetVersion", err);
-    cuda_note(d, cuda_enter(d)->device_uuid(&uuid, d->device), "cuDeviceGetUuid");
-    memcpy(device, uuid.bytes, DDL_GROUP_DEVICE);
+    name_device(d, device);
     snprintf(text, text_size, "NCCL %d.%d.%d", version / 10000, version / 100 % 100, version % 100);
     return cuda_check_error(d, err);
 }

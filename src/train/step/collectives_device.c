@@ -70,7 +70,7 @@ enum wish { AUTOMATIC, HOST, DEVICE };
 struct offer {
     enum wish wish;
     ddl_status status; /* of loading the library */
-    unsigned char device[DDL_GROUP_DEVICE];
+    char device[DDL_GROUP_DEVICE];
     char text[160]; /* the library, or why there is none */
 };
 
@@ -112,7 +112,7 @@ static bool are_usable(ddl_comm *comm, const struct offer *offers, char *reason,
             return false;
         }
         for (size_t s = 0; s < r; s++) {
-            if (memcmp(offers[s].device, offers[r].device, DDL_GROUP_DEVICE) == 0) {
+            if (strcmp(offers[s].device, offers[r].device) == 0) {
                 snprintf(reason, size, "ranks %zu and %zu (host %s) have the same device", s, r,
                          ddl_comm_host(comm, r));
                 return false;
