@@ -51,8 +51,13 @@ int unknown_command(const struct command *const *list, const struct command *com
     struct ddl_option rows[MAX_COMMANDS + 1] = { 0 };
     for (size_t i = 0; list[i] && i < MAX_COMMANDS; i++)
         rows[i].name = last_word(list[i]->name);
-    struct ddl_error err;
-    ddl_option_unknown(rows, command ? command->name : NULL, command ? "action" : "command", name, &err);
+    const char *of = command ? command->name : "", *kind = command ? "action" : "command";
+    struct ddl_error err, found;
+    char hint[128] = "";
+    ddl_option_unknown(rows, command ? of : NULL, kind, name, &found);
+    if (found.has_no_hint)
+        snprintf(hint, sizeof hint, "; 'ddl help%s%s' lists the %ss", command ? " " : "", of, kind);
+    ddl_error_set(&err, DDL_E_USAGE, "%.900s%s", found.text, hint);
     return report_error(&err);
 }
 

@@ -224,7 +224,8 @@ static void exit_statuses(void)
         { "1", "Failure; the error message is on standard error" },
         { "2", "An invalid command line or recipe" },
         { "3",
-          "Interrupted by SIGINT, SIGTERM, SIGHUP or SIGUSR1; a checkpoint was written if a run had begun" },
+          "Interrupted by SIGINT, SIGTERM, SIGHUP or SIGUSR1; a checkpoint was written if a run had begun. "
+          "Commands that write no files are ended by the signal itself; serve ends with 0" },
         { 0 }
     };
     notes("exit status", rows);

@@ -402,7 +402,9 @@ static ddl_status choose_layers(struct work *w, struct ddl_error *err)
         return ddl_graft_changed_option(&w->source, &w->graft)
                    ? DDL_OK
                    : ddl_option_missing("graft",
-                                        "--layers LIST, --sweep or an option such as --value-residual", err);
+                                        "--layers LIST, --sweep or an option such as --value-residual with "
+                                        "another value than the source's",
+                                        err);
     for (size_t l = 0; l < w->source.n_layers; l++)
         w->graft.layer[l] = ddl_config_residual(&w->source, l) != flags->rule;
     return DDL_OK;

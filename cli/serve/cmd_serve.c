@@ -9,6 +9,8 @@
 #include "cli/serve/listen.h"
 #include "cli/serve/server.h"
 
+#include "ddl/file.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,6 +40,11 @@ struct flags {
     {                                                                                                        \
         name, DDL_OPTION_DOUBLE, AT(field), 0, min, 1e6, NULL, "SECONDS", help                               \
     }
+static const struct ddl_other_name host_others[] = {
+    { "model", "the model is an argument: ddl serve DIR", DDL_OTHER_NONE },
+    { "-m", "the model is an argument: ddl serve DIR", DDL_OTHER_NONE },
+    { 0 },
+};
 static const struct ddl_other_name context_others[] = {
     { "ctx_size", NULL, DDL_OTHER_DIFFERS },
     { "max_model_len", NULL, DDL_OTHER_DIFFERS },
@@ -57,7 +64,8 @@ static const struct ddl_other_name key_others[] = {
     { 0 },
 };
 static const struct ddl_option option_rows[] = {
-    TEXT("host", host, "ADDRESS", "address to listen at"),
+    { "host", DDL_OPTION_STRING, AT(host), sizeof(((struct flags *)0)->host), 0, 0, NULL, "ADDRESS",
+      "address to listen at", .others = host_others },
     COUNT("port", port, 0, 65535, "N", "port to listen at (0: any that is free)"),
     { "slots", DDL_OPTION_SIZE, AT(slots), 0, 1, 4096, NULL, "N", "texts that are generated at a time",
       .others = slots_others },
@@ -145,12 +153,12 @@ static ddl_status read_keys(struct server_options *o, const struct flags *flags,
 
 /* ---- models ---- */
 
-/* "NAME=DIR", or DIR, whose last part is the name. */
+/* "NAME=DIR", or DIR, whose last part is the name; what exists is a DIR. */
 static ddl_status split_argument(const char *argument, char *name, size_t size, const char **dir,
                                  struct ddl_error *err)
 {
     const char *equals = strchr(argument, '='), *slash = strrchr(argument, '/');
-    bool named = equals && (!slash || equals < strchr(argument, '/'));
+    bool named = equals && (!slash || equals < strchr(argument, '/')) && !ddl_file_exists(argument);
     const char *begin = named ? argument : slash ? slash + 1 : argument;
     size_t n = named ? (size_t)(equals - argument) : strlen(begin);
     *dir = named ? equals + 1 : argument;

@@ -74,12 +74,13 @@ def run(*words: str | os.PathLike[str], **options: Value) -> Any:
     """Runs `ddl WORDS --options` and returns its --json output (JSON lines as a list), or its text for commands without --json.
 
     run("data", "build", "input.txt", out="data") or run("eval", "runs/a", val_data="data"). DdlError carries the
-    message of a command that failed. Commands that are shown in a terminal (ddl train): train().
+    message of a command that failed. Its standard input is empty. Commands that are shown in a terminal (ddl train):
+    train().
     """
     command = [str(program()), *[os.fspath(word) for word in words], *arguments(options)]
-    done = subprocess.run([*command, "--json"], capture_output=True, **TEXT)
+    done = subprocess.run([*command, "--json"], stdin=subprocess.DEVNULL, capture_output=True, **TEXT)
     if done.returncode == 2 and re.search(r"unknown option '?--json", done.stderr):
-        done = subprocess.run(command, capture_output=True, **TEXT)
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, **TEXT)
         if done.returncode == 0:
             return done.stdout
     if done.returncode != 0:

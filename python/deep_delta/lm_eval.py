@@ -54,8 +54,13 @@ class DeepDeltaLM(TemplateLM):  # type: ignore[misc]
     def _loglikelihood_tokens(self, requests: list[Request], disable_tqdm: bool = False,
                               **kwargs: Any) -> list[tuple[float, bool]]:
         """Log-likelihood of each continuation, and whether greedy decoding gives it. Contexts are cut from the left to the
-        model's context. Requests of similar lengths share a pass; equal ones are computed once.
+        model's context; a continuation that does not fit is an error. Requests of similar lengths share a pass; equal ones
+        are computed once.
         """
+        longest = max((len(continuation) for _, _, continuation in requests), default=0)
+        if longest > self.engine.context:
+            raise ValueError(f"continuation too long: expected at most {self.engine.context} tokens, the model's context, "
+                             f"found {longest}")
         rows = [(tuple((context + continuation)[-(self.engine.context + 1):]), len(continuation))
                 for _, context, continuation in requests]
         found: dict[tuple[tuple[int, ...], int], tuple[float, bool]] = {}

@@ -46,19 +46,22 @@ static ddl_status open_regular(const char *path, int *fd, size_t *size, struct d
     if (*fd < 0)
         return ddl_file_error(err, path, "open");
     struct stat st;
-    if (fstat(*fd, &st) == 0 && S_ISREG(st.st_mode)) {
+    const bool is_known = fstat(*fd, &st) == 0;
+    if (is_known && S_ISREG(st.st_mode)) {
         *size = (size_t)st.st_size;
         return DDL_OK;
     }
     close(*fd);
-    return ddl_error_set(err, DDL_E_IO, "%s: not a regular file", path);
+    return ddl_error_set(err, DDL_E_IO, "%s: %s", path,
+                         is_known && S_ISDIR(st.st_mode) ? "a folder: expected a file"
+                                                         : "not a regular file");
 }
 
 ddl_status ddl_file_map_open(struct ddl_file_map *map, const char *path, struct ddl_error *err)
 {
     *map = (struct ddl_file_map){ 0 };
     int fd;
-    size_t size;
+    size_t size = 0;
     ddl_status status = open_regular(path, &fd, &size, err);
     if (status)
         return status;
@@ -130,7 +133,7 @@ static ddl_status read_file(const char *path, size_t limit, bool only_end, char 
 {
     *out = NULL;
     int fd;
-    size_t n;
+    size_t n = 0;
     ddl_status status = open_regular(path, &fd, &n, err);
     if (status)
         return status;

@@ -2,6 +2,7 @@
 
 #include "data/shard_format.h"
 #include "ddl/data.h"
+#include "ddl/tokenizer.h"
 
 #include <string.h>
 
@@ -56,8 +57,20 @@ static ddl_status headerless(struct ddl_shard_layout *out, const char *path, siz
     return DDL_OK;
 }
 
+/* Whether the first bytes are UTF-8 without U+0000. */
+static bool is_text(const unsigned char *data, size_t size)
+{
+    size_t end = size < DDL_SHARD_HEADER ? size : DDL_SHARD_HEADER, at = 0, length;
+    while (at < end && data[at] && (length = ddl_utf8_length((const char *)data + at, size - at)))
+        at += length;
+    return size > 0 && at >= end;
+}
+
 static ddl_status check_magic(const char *path, const unsigned char *data, size_t size, struct ddl_error *err)
 {
+    if (is_text(data, size))
+        return ddl_error_set(err, DDL_E_FORMAT,
+                             "%s: not a shard but text: ddl data build makes shards of text", path);
     if (size < DDL_SHARD_HEADER)
         return ddl_error_set(err, DDL_E_FORMAT, "%s: %zu bytes, less than the shard header of %d bytes", path,
                              size, DDL_SHARD_HEADER);

@@ -33,7 +33,8 @@ static void write_head(FILE *out, const struct ddl_export_hf *hf)
     for (; begin < end; begin++)
         fputc((unsigned char)hf->name[begin] < ' ' ? ' ' : hf->name[begin], out);
     fputs("\n\nA language model of Deep Delta Learning, trained with `ddl`.\n\n```python\n"
-          "# pip install 'deep-delta[transformers]'\nimport deep_delta.hf  # registers the model's classes\n",
+          "# in a clone of ddl: pip install './python[transformers]'\nimport deep_delta.hf  # registers the "
+          "model's classes\n",
           out);
     fputs(hf->has_tokenizer ? "from transformers import AutoModelForCausalLM, AutoTokenizer\n\n"
                               "tokenizer = AutoTokenizer.from_pretrained(\"PATH\")\n"

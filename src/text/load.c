@@ -390,7 +390,8 @@ static ddl_status load_folder(struct loader *l, const char *folder)
     } else {
         return ddl_error_set(
             l->err, DDL_E_IO,
-            "%s: no tokenizer in this folder: expected tokenizer.json, or vocab.bpe and encoder.json",
+            "%s: no tokenizer in this folder: expected tokenizer.json, or vocab.bpe and encoder.json; "
+            "--tokenizer names another folder",
             folder);
     }
     if (!status)

@@ -92,7 +92,7 @@ static void every_command_checks(void **state)
             assert_printed(gist);
             if (f + 1 < FILES)
                 assert_printed("expected checksum (CRC-32C) ");
-            assert_printed("restore the file from a copy, or, if it was changed on purpose, use --no-verify");
+            assert_printed("restore the file from a copy, or, if it was changed on purpose, remove ");
         }
     }
 }

@@ -46,8 +46,8 @@ static void usage(void **state)
     says("", 2, "", "usage: ddl COMMAND");
     says("hepl", 2, "", "ddl: unknown command 'hepl', did you mean 'help'?\n");
     says("help hlep", 2, "", "ddl: unknown command 'hlep', did you mean 'help'?\n");
-    says("frobnicate", 2, "", "ddl: unknown command 'frobnicate'\n");
-    says("--frobnicate", 2, "", "ddl: unknown command '--frobnicate'\n");
+    says("frobnicate", 2, "", "ddl: unknown command 'frobnicate'; 'ddl help' lists the commands\n");
+    says("--frobnicate", 2, "", "ddl: unknown command '--frobnicate'; 'ddl help' lists the commands\n");
 }
 
 /* Each command that `ddl help` lists has a help of its own. */

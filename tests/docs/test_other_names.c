@@ -105,7 +105,7 @@ static void check_row(const char *command, const struct markdown_row *row)
 
 static void names_do_what_the_page_says(void **state)
 {
-    static const char *const commands[] = { "train", "eval", "generate", "data build" };
+    static const char *const commands[] = { "train", "eval", "generate", "serve", "data build" };
     (void)state;
     for (size_t c = 0; c < sizeof commands / sizeof *commands; c++) {
         char name[64];

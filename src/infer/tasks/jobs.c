@@ -12,8 +12,9 @@ static ddl_status make_input(const struct ddl_task_request *r, size_t max, size_
     if (r->n_tokens > max)
         return ddl_error_set(
             err, DDL_E_FORMAT,
-            "continuation too long: expected at most %zu tokens, the model's context, found %zu", max,
-            r->n_tokens);
+            "continuation too long: expected at most %zu tokens, the model's context, found %zu; leave this "
+            "task out",
+            max, r->n_tokens);
     for (size_t i = 0; i < n; i++) {
         if (r->tokens[i] < 0 || (size_t)r->tokens[i] >= vocab)
             return ddl_error_set(err, DDL_E_FORMAT,

@@ -216,8 +216,8 @@ static ddl_status check_model(const char *folder, const char *only, struct ddl_e
     json_decref(root);
     if (status == DDL_E_FORMAT || status == DDL_E_IO)
         return ddl_error_set(err, status,
-                             "%.700s; restore the file from a copy, or, if it was changed on purpose, use "
-                             "--no-verify or remove %.300s",
+                             "%.700s; restore the file from a copy, or, if it was changed on purpose, remove "
+                             "%.300s (--no-verify, where a command has it, skips the check)",
                              why.text, path);
     if (status && err)
         *err = why;
