@@ -189,13 +189,16 @@ static ddl_status score_task(struct evaluation *e, const struct folder *folder, 
     return status;
 }
 
-/* Forces what the flags say, and loads the tasks for the model's tokenizer. */
+/* Forces what the flags say, and loads the tasks for the model's tokenizer, of which it must be able to score
+ * all. */
 static ddl_status prepare_model(struct evaluation *e, struct folder *folder, struct task_row *row,
                                 struct ddl_error *err)
 {
     ddl_status status = token_data_force(e->flags->force, NULL, folder, &e->flags->model, NULL, err);
     if (!status)
         status = load_tasks(e, folder, err);
+    for (size_t t = 0; !status && t < e->tasks.n; t++)
+        status = ddl_task_check(e->tasks.tasks[t], ddl_model_config(folder->model), err);
     if (status)
         return status;
     row->results = calloc(e->tasks.n, sizeof *row->results);

@@ -57,13 +57,13 @@ static ddl_status headerless(struct ddl_shard_layout *out, const char *path, siz
     return DDL_OK;
 }
 
-/* Whether the first bytes are UTF-8 without U+0000. */
+/* Whether the first bytes, 16 at least, are UTF-8 without U+0000. */
 static bool is_text(const unsigned char *data, size_t size)
 {
     size_t end = size < DDL_SHARD_HEADER ? size : DDL_SHARD_HEADER, at = 0, length;
     while (at < end && data[at] && (length = ddl_utf8_length((const char *)data + at, size - at)))
         at += length;
-    return size > 0 && at >= end;
+    return size >= 16 && at >= end;
 }
 
 static ddl_status check_magic(const char *path, const unsigned char *data, size_t size, struct ddl_error *err)

@@ -82,6 +82,24 @@ static void test_outputs(void **state)
     assert_string_equal(printed, "");
 }
 
+/* A task that the model cannot score is refused before another is scored. */
+static void test_long_answers(void **state)
+{
+    (void)state;
+    remove_scratch("narrow");
+    assert_int_equal(
+        ddl("train --size micro --hidden-size 16 --block-size 64 --seq 16 --batch 1 --steps 1 --warmup 0 "
+            "--tokenizer data/tokenizer --train-data tests/golden/curve-baseline/tokens.bin --out %s",
+            scratch_path("narrow")),
+        0);
+    assert_int_equal(ddl("eval %s --tasks winogrande,piqa --data data/tasks --items %s",
+                         scratch_path("narrow"), scratch_path("narrow.jsonl")),
+                     1);
+    assert_printed("task piqa: document ");
+    assert_printed("; leave this task out\n");
+    assert_int_not_equal(access(scratch_path("narrow.jsonl"), F_OK), 0);
+}
+
 /* The progress counts the documents that are evaluated, task by task. */
 static void test_progress(void **state)
 {
@@ -457,17 +475,12 @@ static void test_available(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_training),
-        cmocka_unit_test(test_outputs),
-        cmocka_unit_test(test_progress),
-        cmocka_unit_test(test_items),
-        cmocka_unit_test(foreign_items),
-        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_available),
-        cmocka_unit_test(items_of_tokenizers),
-        cmocka_unit_test(items_of_replaced_weights),
-        cmocka_unit_test(test_tokenizers),
-        cmocka_unit_test(test_nonfinite),
+        cmocka_unit_test(test_training),       cmocka_unit_test(test_outputs),
+        cmocka_unit_test(test_long_answers),   cmocka_unit_test(test_progress),
+        cmocka_unit_test(test_items),          cmocka_unit_test(foreign_items),
+        cmocka_unit_test(test_refusals),       cmocka_unit_test(test_available),
+        cmocka_unit_test(items_of_tokenizers), cmocka_unit_test(items_of_replaced_weights),
+        cmocka_unit_test(test_tokenizers),     cmocka_unit_test(test_nonfinite),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

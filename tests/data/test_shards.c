@@ -327,6 +327,10 @@ static void absent(void **state)
     write_file(scratch_path("set/a_1.bin"), "x", 1);
     assert_int_equal(ddl_shards_open(&shards, scratch_path("set"), &err), DDL_E_FORMAT);
     assert_says(&err, "a_1.bin: 1 bytes");
+    static const char text[] = "Once upon a time, d\xc3\xa9j\xc3\xa0 vu.\n";
+    write_file(scratch_path("set/a_1.bin"), text, sizeof text - 1);
+    assert_int_equal(ddl_shards_open(&shards, scratch_path("set"), &err), DDL_E_FORMAT);
+    assert_says(&err, "a_1.bin: not a shard but text: ddl data build makes shards of text");
 }
 
 /* a_0 has tokens 0 .. 4, a_1 token 5, a_2 tokens 6 .. 12; a_1 has no mask. */

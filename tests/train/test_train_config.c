@@ -432,7 +432,7 @@ static void rules_of_init_from(void **state)
     /* As earlier versions stored it. */
     char recipe[1500];
     snprintf(recipe, sizeof recipe,
-             "model: ''\nsize: ''\ninit_from: %s\nddl_residual: add\nddl_residual_by_layer: ''\n", mixed);
+             "model: ''\nsize: ''\ninit_from: %s\nddl_residual: delta\nddl_residual_by_layer: ''\n", mixed);
     assert_ok(configure(&again, recipe, "", &err), err);
     assert_memory_equal(&again.config, &t.config, sizeof t.config);
     snprintf(words, sizeof words, "--init-from %s --ddl-residual scale", mixed);
