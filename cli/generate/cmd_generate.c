@@ -30,10 +30,13 @@ struct flags {
 
 #define AT(field) offsetof(struct flags, field)
 static const struct ddl_other_name prompt_others[] = {
-    { "start", "A prompt in a file is standard input: ddl generate DIR <FILE", DDL_OTHER_DIFFERS },
+    { "start", "A prompt in a file is standard input, its last newline included: ddl generate DIR <FILE",
+      DDL_OTHER_DIFFERS },
     { "-p", NULL, DDL_OTHER_DIFFERS },
-    { "file", "a prompt in a file is standard input: ddl generate DIR <FILE", DDL_OTHER_NONE },
-    { "-f", "a prompt in a file is standard input: ddl generate DIR <FILE", DDL_OTHER_NONE },
+    { "file", "a prompt in a file is standard input, its last newline included: ddl generate DIR <FILE",
+      DDL_OTHER_NONE },
+    { "-f", "a prompt in a file is standard input, its last newline included: ddl generate DIR <FILE",
+      DDL_OTHER_NONE },
     { "interactive", "without --prompt, each line typed on a terminal is a prompt", DDL_OTHER_NONE },
     { "conversation", "without --prompt, each line typed on a terminal is a prompt", DDL_OTHER_NONE },
     { "model", "the model is an argument: ddl generate DIR", DDL_OTHER_NONE },

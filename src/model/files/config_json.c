@@ -314,7 +314,9 @@ static ddl_status read_keys(const struct reader *r, const char *folder, json_t *
 {
     for (size_t i = 0; i < sizeof required_keys / sizeof *required_keys; i++) {
         if (!json_object_get(root, required_keys[i]))
-            return ddl_error_set(err, DDL_E_FORMAT, "%s: no key %s", r->path, required_keys[i]);
+            return ddl_error_set(err, DDL_E_FORMAT,
+                                 "%s: no key %s: not a model of ddl or of the authors' release", r->path,
+                                 required_keys[i]);
     }
     const char *key;
     json_t *value;
