@@ -225,7 +225,8 @@ static void exit_statuses(void)
         { "2", "An invalid command line or recipe" },
         { "3",
           "Interrupted by SIGINT, SIGTERM, SIGHUP or SIGUSR1; a checkpoint was written if a run had begun. "
-          "Commands that write no files are ended by the signal itself; serve ends with 0" },
+          "Some commands, such as verify, are ended by the signal itself; serve ends with 0 once it "
+          "listens" },
         { 0 }
     };
     notes("exit status", rows);

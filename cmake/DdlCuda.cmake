@@ -1,14 +1,17 @@
-# The CUDA backend: libddl_cuda.so, a plugin, with nvcc of CUDA 13: AUTO builds it where nvcc is found. It has run on
+# The CUDA backend: libddl_cuda.so, a plugin, with nvcc of CUDA 13: AUTO builds it where that is found. It has run on
 # simulated devices only (docs/cuda.md), so that it is not built by default. The driver's library is loaded when a device
 # is used.
 set(DDL_CUDA OFF CACHE STRING "Build the CUDA backend plugin (needs nvcc): AUTO, ON or OFF")
 set_property(CACHE DDL_CUDA PROPERTY STRINGS AUTO ON OFF)
 find_program(DDL_NVCC nvcc HINTS /usr/local/cuda/bin)
-set(nvcc_release 0)
+set(nvcc_release "")
 if(DDL_CUDA AND DDL_NVCC)
   execute_process(COMMAND ${DDL_NVCC} --version OUTPUT_VARIABLE nvcc_release ERROR_QUIET)
   string(REGEX MATCH "release ([0-9.]+)" nvcc_release "${nvcc_release}")
   set(nvcc_release "${CMAKE_MATCH_1}")
+  if(NOT nvcc_release)
+    message(FATAL_ERROR "DDL_CUDA: ${DDL_NVCC} --version names no release: set DDL_NVCC to nvcc of CUDA 13, or use -DDDL_CUDA=OFF")
+  endif()
 endif()
 if(DDL_CUDA STREQUAL "AUTO" AND DDL_NVCC AND nvcc_release VERSION_LESS 13)
   message(STATUS "DDL_CUDA: ${DDL_NVCC} is of CUDA ${nvcc_release}, the CUDA backend needs 13: it is left out")
@@ -32,7 +35,8 @@ if(build_cuda)
                                       ${PROJECT_SOURCE_DIR}/src/backend/cuda/kernels/*.cuh)
   foreach(kernels ${DDL_CUDA_KERNELS})
     get_filename_component(name ${kernels} NAME_WE)
-    # Fused and unfused kernels have the same bits on every architecture: only fmaf fuses. (compiler.sh compiles alike.)
+    # With -fmad=true a * b + c is contracted otherwise in fused kernels than in others, and their bits differ. attention.cu
+    # and products.cu have no fused ones. tests/cuda/compiler.sh has the same flags.
     set(contract $<IF:$<IN_LIST:${name},attention$<SEMICOLON>products>,true,false>)
     set(image ${CMAKE_BINARY_DIR}/cuda/${name}.fatbin)
     add_custom_command(OUTPUT ${image} DEPENDS ${kernels} ${headers} ${PROJECT_SOURCE_DIR}/src/ops/args.h

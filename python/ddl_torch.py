@@ -190,13 +190,14 @@ def check_config(cfg: Config) -> None:
         raise ValueError(f"ddl_steps is {cfg.ddl_steps}, but ddl_map is v: several steps need ddl_map k")
 
     start, end, constant = cfg.gate_start, cfg.ddl_beta_max, cfg.ddl_beta_constant_value
-    if cfg.ddl_beta_constant and not 0 <= constant <= end:
-        raise ValueError(f"ddl_beta_constant_value: {constant:g} is out of range (0 to ddl_beta_max, {end:g})")
-    if end == Config.ddl_beta_max:  # the default range includes its ends
-        if not 0 <= start <= end:
-            raise ValueError(f"ddl_beta_init: {start:g} is out of range (0 to {end:g})")
-    elif not 0 < start < end:
-        raise ValueError(f"ddl_beta_init: {start:g} is out of range (above 0 to below ddl_beta_max, {end:g})")
+    if "delta" in rules or "gated" in rules:
+        if cfg.ddl_beta_constant and not 0 <= constant <= end:
+            raise ValueError(f"ddl_beta_constant_value: {constant:g} is out of range (0 to ddl_beta_max, {end:g})")
+        if end == Config.ddl_beta_max:  # the default range includes its ends
+            if not 0 <= start <= end:
+                raise ValueError(f"ddl_beta_init: {start:g} is out of range (0 to {end:g})")
+        elif not 0 < start < end:
+            raise ValueError(f"ddl_beta_init: {start:g} is out of range (above 0 to below ddl_beta_max, {end:g})")
 
     ignores_f = cfg.ddl_map == "v" and (cfg.ddl_v_constant or cfg.ddl_update == "erase")
     if cfg.value_residual and ignores_f and "delta" in rules and len(rules) > 1:
@@ -256,7 +257,7 @@ def read_keys(raw: dict, path) -> dict:
     """The keys of config.json, at `path`, that are fields of Config."""
     for key in REQUIRED_KEYS:
         if raw.get(key) is None:
-            raise ValueError(f"{path}: no key {key}")
+            raise ValueError(f"{path}: no key {key}: not a model of ddl or of the authors' release")
     for alias, key in ALIASES.items():
         if alias in raw and key in raw and raw[alias] != raw[key]:
             raise ValueError(f"{path}: {key} and {alias} are the same setting and differ")

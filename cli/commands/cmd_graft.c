@@ -403,7 +403,7 @@ static ddl_status choose_layers(struct work *w, struct ddl_error *err)
                    ? DDL_OK
                    : ddl_option_missing("graft",
                                         "--layers LIST, --sweep or an option such as --value-residual with "
-                                        "another value than the source's",
+                                        "a value different from the source's",
                                         err);
     for (size_t l = 0; l < w->source.n_layers; l++)
         w->graft.layer[l] = ddl_config_residual(&w->source, l) != flags->rule;

@@ -189,8 +189,8 @@ static ddl_status score_task(struct evaluation *e, const struct folder *folder, 
     return status;
 }
 
-/* Forces what the flags say, and loads the tasks for the model's tokenizer, of which it must be able to score
- * all. */
+/* Applies the forced values, loads the tasks for the model's tokenizer, and checks that the model can score
+ * them. */
 static ddl_status prepare_model(struct evaluation *e, struct folder *folder, struct task_row *row,
                                 struct ddl_error *err)
 {

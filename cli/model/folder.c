@@ -106,6 +106,10 @@ ddl_status folder_open(struct folder *f, const struct folder_request *request, s
         status = ddl_run_check_tokenizer(path, err);
     if (!status)
         status = ddl_tokenizer_load(&f->tokenizer, path, err);
+    if (status && own && err && !has_tokenizer(dir)) {
+        const struct ddl_error why = *err;
+        return ddl_error_set(err, status, "%.900s; --tokenizer names a folder that has one", why.text);
+    }
     if (status)
         return status;
     size_t n = ddl_tokenizer_vocab_size(f->tokenizer), vocab = ddl_model_config(f->model)->vocab_size;

@@ -39,7 +39,7 @@ struct ddl_delta_grad_args {
     float *dq;            /* (N, d)    */
     float *dv;            /* (N, c)    zero for DDL_UPDATE_ERASE */
     float *dbeta;         /* (N)       */
-    uint16_t *dq16;       /* NULL; models have dq in bfloat16 instead, and dq is NULL */
+    uint16_t *dq16;       /* NULL; in models: dq in bfloat16, and dq is NULL */
 };
 
 /* Inverse of the forward pass: X = X' - k delta^T, from its steps, q, v, beta, eps, form and update, and the

@@ -74,7 +74,7 @@ def run(*words: str | os.PathLike[str], **options: Value) -> Any:
     """Runs `ddl WORDS --options` and returns its --json output (JSON lines as a list), or its text for commands without --json.
 
     run("data", "build", "input.txt", out="data") or run("eval", "runs/a", val_data="data"). DdlError carries the
-    message of a command that failed. Its standard input is empty. Commands that are shown in a terminal (ddl train):
+    message of a command that failed. The command's standard input is empty. Commands that are shown in a terminal (ddl train):
     train().
     """
     command = [str(program()), *[os.fspath(word) for word in words], *arguments(options)]

@@ -4,8 +4,8 @@
 set -eu
 [ $# -eq 2 ] || { echo "usage: $0 RUNS OUT" >&2; exit 2; }
 ddl=${DDL:-build/release/ddl}
-command -v "$ddl" >/dev/null || ddl=ddl # installed
-command -v "$ddl" >/dev/null || { echo "$0: no ddl: run ./dev build in the root of the source tree first, and this there" >&2; exit 1; }
+[ -n "${DDL:-}" ] || [ -x "$ddl" ] || ddl=ddl # installed
+command -v "$ddl" >/dev/null || { echo "$0: $ddl not found: run ./dev build in the root of the source tree first, and run this script there" >&2; exit 1; }
 mkdir -p "$2"
 "$ddl" compare "$1" --baseline baseline --val --markdown >"$2/contrasts.md"
 for x in tokens flops train_seconds; do

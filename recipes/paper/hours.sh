@@ -14,8 +14,8 @@ case $#:${1:-} in
     exit 2
     ;;
 esac
-command -v "$ddl" >/dev/null || ddl=ddl # installed
-command -v "$ddl" >/dev/null || { echo "$0: no ddl: run ./dev build first" >&2; exit 1; }
+[ -n "${DDL:-}" ] || [ -x "$ddl" ] || ddl=ddl # installed
+command -v "$ddl" >/dev/null || { echo "$0: $ddl not found: run ./dev build first" >&2; exit 1; }
 
 # line SWEEP NAME MODEL STEPS: with the model's predicted tokens per second
 line() {

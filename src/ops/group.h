@@ -25,8 +25,8 @@ struct ddl_group_config {
 };
 
 struct ddl_group_ops {
-    /* Loads the library. `device` receives a text that no other device of any host has, `text` the library's
-     * name and version. DDL_E_UNSUPPORTED if there is none. */
+    /* Loads the library. `device` receives a text that names the host and its GPU, of which several devices
+     * may be slices, `text` the library's name and version. DDL_E_UNSUPPORTED if there is none. */
     ddl_status (*load)(void *ctx, char device[DDL_GROUP_DEVICE], char *text, size_t text_size,
                        struct ddl_error *err);
     ddl_status (*make_id)(void *ctx, unsigned char id[DDL_GROUP_ID], struct ddl_error *err);

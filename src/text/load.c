@@ -390,8 +390,7 @@ static ddl_status load_folder(struct loader *l, const char *folder)
     } else {
         return ddl_error_set(
             l->err, DDL_E_IO,
-            "%s: no tokenizer in this folder: expected tokenizer.json, or vocab.bpe and encoder.json; "
-            "--tokenizer names another folder",
+            "%s: no tokenizer in this folder: expected tokenizer.json, or vocab.bpe and encoder.json",
             folder);
     }
     if (!status)

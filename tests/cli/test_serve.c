@@ -1459,7 +1459,7 @@ static void refusals(void **state)
     assert_printed("--context: long: expected at most the model's context, 4000, found 5000");
     assert_int_equal(ddl("serve '%s' --host 203.0.113.1 --no-auth", folder), 1);
     assert_printed("cannot listen at 203.0.113.1, port 8080");
-    /* A name as those of a sweep's runs; a model named so would be in the folder 0. */
+    /* A folder that is named like a run of a sweep: its = separates no name. */
     char command[8192];
     snprintf(command, sizeof command, "cd '%s' && mkdir -p ddl-1_seed=0 && '%s' serve ddl-1_seed=0 2>&1",
              scratch_path("."), ddl_program());

@@ -4,7 +4,7 @@
  * begin at the rank after the owner of the result, as on a ring.
  *
  * What NCCL rejects is an error with a message: a wrong device, an address outside of its memory, a root that
- * does not exist, two ranks on one device, a communicator that was destroyed or aborted. Where it would hang
+ * does not exist, two ranks on one GPU, a communicator that was destroyed or aborted. Where it would hang
  * or mix up memory, ncclCommGetAsyncError reports an error with a message: calls or counts that differ
  * between the ranks.
  *

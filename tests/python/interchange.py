@@ -399,22 +399,23 @@ def invalid_configurations_are_rejected():
              (dict(ddl_residual="attnres", dense_average=True), "dense_average: expected false with ddl_residual attnres, found true"),
              (delta | dict(ddl_v_sigmoid_scale=0.0), "ddl_v_sigmoid_scale: expected another number than 0"),
              (delta | dict(ddl_map="v", ddl_steps=3), "ddl_steps is 3, but ddl_map is v: several steps need ddl_map k"),
-             (constant | dict(ddl_beta_constant_value=2.5), "ddl_beta_constant_value: 2.5 is out of range (0 to ddl_beta_max, 2)"),
-             (constant | dict(ddl_beta_max=0.5, ddl_beta_init=0.2), "ddl_beta_constant_value: 1 is out of range (0 to ddl_beta_max, 0.5)"),
-             (dict(ddl_beta_init=2.5), "ddl_beta_init: 2.5 is out of range (0 to 2)"),
-             (dict(ddl_beta_init=3.0, ddl_beta_max=3.0), "ddl_beta_init: 3 is out of range (above 0 to below ddl_beta_max, 3)"),
-             (dict(ddl_beta_init=0.0, ddl_beta_max=3.0), "ddl_beta_init: 0 is out of range (above 0 to below ddl_beta_max, 3)"),
+             (delta | constant | dict(ddl_beta_constant_value=2.5), "ddl_beta_constant_value: 2.5 is out of range (0 to ddl_beta_max, 2)"),
+             (delta | constant | dict(ddl_beta_max=0.5, ddl_beta_init=0.2), "ddl_beta_constant_value: 1 is out of range (0 to ddl_beta_max, 0.5)"),
+             (delta | dict(ddl_beta_init=2.5), "ddl_beta_init: 2.5 is out of range (0 to 2)"),
+             (dict(ddl_residual="gated", ddl_beta_init=3.0, ddl_beta_max=3.0), "ddl_beta_init: 3 is out of range (above 0 to below ddl_beta_max, 3)"),
+             (delta | dict(ddl_beta_init=0.0, ddl_beta_max=3.0), "ddl_beta_init: 0 is out of range (above 0 to below ddl_beta_max, 3)"),
              (by_layer("add", "delta", "add") | ignored | dict(value_residual=True), values),
              (by_layer("add", "delta", "delta") | dict(value_residual=True, ddl_map="v", ddl_v_constant=True, ddl_v_dim1_constant=True), values),
              (delta | dict(ddl_f_norm=True), "ddl_f_norm: expected a layer with the rule add, scale, gated, highway or laurel, found none"),
-             (dict(hidden_size=None), "no key hidden_size")]
+             (dict(hidden_size=None), "no key hidden_size: not a model of ddl or of the authors' release")]
     for changes, message in cases:
         found, theirs = rejection(changes)
         assert found.endswith(f"config.json: {message}"), found
         assert f"config.json: {message}\n" in theirs, theirs
     accepted = [delta | ignored | dict(value_residual=True), delta | dict(ddl_v_sigmoid_scale=0.0, ddl_v_constant=True),
-                dict(ddl_v_sigmoid_scale=0.0), dict(ddl_map="v", ddl_steps=3), dict(ddl_beta_constant_value=2.5), dict(ddl_beta_init=0.0),
-                dict(ddl_beta_init=2.0), by_layer("add", "delta", "add") | dict(ddl_f_norm=True, dense_average=True)]
+                dict(ddl_v_sigmoid_scale=0.0), dict(ddl_map="v", ddl_steps=3), delta | dict(ddl_beta_constant_value=2.5),
+                delta | dict(ddl_beta_init=0.0), delta | dict(ddl_beta_init=2.0), constant | dict(ddl_beta_init=2.5, ddl_beta_constant_value=2.5),
+                by_layer("add", "delta", "add") | dict(ddl_f_norm=True, dense_average=True)]
     for changes in accepted:
         ddl_torch.Config(**(SMALL | changes))
 

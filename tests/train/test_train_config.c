@@ -437,11 +437,16 @@ static void rules_of_init_from(void **state)
     assert_memory_equal(&again.config, &t.config, sizeof t.config);
     snprintf(words, sizeof words, "--init-from %s --ddl-residual scale", mixed);
     assert_int_equal(configure(&t, NULL, words, &err), DDL_E_USAGE);
-    assert_says(&err, "ddl_residual: each layer of the model in init_from has a rule of its own");
+    assert_says(&err, "ddl_residual: each layer has a rule of its own");
     snprintf(recipe, sizeof recipe, "init_from: %s\nddl_residual: add\n", mixed);
     assert_int_equal(configure(&t, recipe, "", &err), DDL_E_USAGE);
     assert_ok(configure(&t, recipe, "--ddl-residual-by-layer add,add,delta", &err), err);
     assert_int_equal(ddl_config_residual(&t.config, 1), DDL_RESIDUAL_ADD);
+    snprintf(recipe, sizeof recipe,
+             "init_from: %s\nddl_residual: add\nddl_residual_by_layer: add,add,delta\n", mixed);
+    assert_ok(configure(&t, recipe, "", &err), err);
+    assert_int_equal(configure(&t, recipe, "--ddl-residual scale", &err), DDL_E_USAGE);
+    assert_says(&err, "ddl_residual: each layer has a rule of its own");
 }
 
 /* As a program in C may set them. */
@@ -461,6 +466,11 @@ static void choices_are_held_to_their_names(void **state)
     t.precision = DDL_PRECISION_INT8;
     assert_int_equal(ddl_train_check(&t, &err), DDL_E_USAGE);
     assert_says(&err, "dtype: 3 is out of range (0 to 2)");
+    t = ddl_train_defaults();
+    t.config.by_layer = true;
+    t.config.residual_by_layer[11] = 200;
+    assert_int_equal(ddl_train_check(&t, &err), DDL_E_USAGE);
+    assert_says(&err, "rule 200 of layer 11 is out of range");
 }
 
 static void sizes_are_bounded(void **state)

@@ -373,7 +373,7 @@ static ddl_status poll(void *group, bool *is_complete, struct ddl_error *err)
  * one GPU. */
 static void name_device(struct cuda_device *d, char out[DDL_GROUP_DEVICE])
 {
-    char host[37] = "", bus[16] = "";
+    char host[37] = "", bus[24] = "";
     FILE *file = fopen("/proc/sys/kernel/random/boot_id", "r");
     if (file && !fgets(host, sizeof host, file))
         host[0] = '\0';

@@ -40,7 +40,7 @@ static void plan_logits(struct ddl_workspace *ws, size_t N, size_t V)
 {
     enum { ROWS = 32 };
     size_t block = ws->logit_block ? ws->logit_block : DDL_HOST_LOGITS;
-    size_t least = block / V < ROWS ? larger(1, block / V) : ROWS;
+    const size_t least = block / V < ROWS ? 1 : ROWS; /* the vocabulary is large: as many rows as fit */
     size_t rows = alike(N, other_side(V, N, block, least), least);
     bool tiles = !ws->logit_block && ws->precision == DDL_PRECISION_BF16 && !ws->options.ranks;
     ws->tile = tiles ? other_side(N, V, (size_t)1 << 20, 256) : 0;

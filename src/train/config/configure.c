@@ -369,19 +369,21 @@ static ddl_status default_head_dim(const struct sources *s, struct ddl_train_con
     return ddl_config_set_head_dim(&t->config, &given, err);
 }
 
-/* The rules by layer: the list that is given, or those of the model in init_from, which a given ddl_residual
- * would not change. */
+/* The rules by layer: the list that is given, or those of the model in init_from. A ddl_residual that is
+ * given for them would have no effect; a stored recipe has one. */
 static ddl_status set_by_layer(const struct sources *s, struct ddl_train_config *t, struct ddl_error *err)
 {
-    size_t source = given_by(s, "ddl_residual");
-    if (*t->ddl_residual_by_layer)
-        return ddl_config_set_by_layer(&t->config, t->ddl_residual_by_layer, "ddl_residual_by_layer", err);
-    if (!t->config.by_layer || source == NOT_GIVEN ||
-        (source != OF_FLAGS && is_stored(s->layers[source - OF_LAYER(0)].recipe)))
-        return DDL_OK;
-    return ddl_error_set(err, DDL_E_USAGE,
-                         "ddl_residual: each layer of the model in init_from has a rule of its own: expected "
-                         "ddl_residual_by_layer, found ddl_residual");
+    const size_t rule = given_by(s, "ddl_residual"), list = given_by(s, "ddl_residual_by_layer");
+    const bool has_list = *t->ddl_residual_by_layer != '\0', is_flag = rule == OF_FLAGS;
+    const bool is_own = rule != NOT_GIVEN && (is_flag || !is_stored(s->layers[rule - OF_LAYER(0)].recipe));
+    if (has_list ? rule > list : t->config.by_layer && is_own)
+        return ddl_error_set(
+            err, DDL_E_USAGE,
+            "ddl_residual: each layer has a rule of its own: expected ddl_residual_by_layer, found "
+            "ddl_residual");
+    return has_list
+               ? ddl_config_set_by_layer(&t->config, t->ddl_residual_by_layer, "ddl_residual_by_layer", err)
+               : DDL_OK;
 }
 
 ddl_status ddl_train_match(struct ddl_train_config *config, struct ddl_match *out, struct ddl_error *err)

@@ -509,10 +509,11 @@ struct ddl_generate_config ddl_train_sample(const struct ddl_train_config *confi
 
 ddl_status ddl_train_check(const struct ddl_train_config *config, struct ddl_error *err)
 {
+    ddl_status status = ddl_config_check(&config->config, err);
+    if (status)
+        return status;
     struct ddl_train_config t = ddl_train_resolved(config);
-    ddl_status status = ddl_option_check(rows, &t, err);
-    if (!status)
-        status = ddl_config_check(&t.config, err);
+    status = ddl_option_check(rows, &t, err);
     if (status)
         return status;
     status = ddl_run_check_which("init_which", t.init_which, err);

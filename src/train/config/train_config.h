@@ -5,7 +5,8 @@
 #include "ddl/generate.h"
 #include "ddl/train.h"
 
-/* A copy with the values that depend on other keys: seq 0, and each DDL_OPTION_AUTO. */
+/* A copy with the values that depend on other keys: seq 0, global_batch 0, the list of rules by layer, and
+ * each DDL_OPTION_AUTO. config->config is valid. */
 struct ddl_train_config ddl_train_resolved(const struct ddl_train_config *config);
 
 /* Notes that the row's value is computed, so that a stored recipe lists it. */

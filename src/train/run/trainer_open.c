@@ -608,8 +608,9 @@ static ddl_status open_ranks(struct run *run, struct ddl_error *err)
 /* Everything in memory, for the configuration with the values of the run that is resumed. */
 static ddl_status make(struct run *run, struct ddl_error *err)
 {
-    run->config = ddl_train_resolved(&run->config);
     ddl_status status = ddl_train_check(&run->config, err);
+    if (!status)
+        run->config = ddl_train_resolved(&run->config);
     if (!status)
         status = trainer_check_memory(run, false, err);
     if (!status)
