@@ -52,9 +52,8 @@ static ddl_status open_regular(const char *path, int *fd, size_t *size, struct d
         return DDL_OK;
     }
     close(*fd);
-    return ddl_error_set(err, DDL_E_IO, "%s: %s", path,
-                         is_known && S_ISDIR(st.st_mode) ? "a folder: expected a file"
-                                                         : "not a regular file");
+    return ddl_error_set(err, DDL_E_IO, "%s: not a regular file%s", path,
+                         is_known && S_ISDIR(st.st_mode) ? " but a folder" : "");
 }
 
 ddl_status ddl_file_map_open(struct ddl_file_map *map, const char *path, struct ddl_error *err)
