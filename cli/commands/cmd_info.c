@@ -174,14 +174,6 @@ static void print_tensor(const struct ddl_param *p)
     printf("  %-50s (%s)%s\n", printable(p->name), shape, p->active ? "" : "  not used");
 }
 
-static void print_rules(const struct ddl_config *config)
-{
-    printf("  %-36s ", "ddl_residual_by_layer");
-    for (size_t l = 0; l < config->n_layers; l++)
-        printf("%s%s", l ? "," : "", ddl_config_residual_name(config, l));
-    putchar('\n');
-}
-
 static void print_text(const struct facts *f, const struct flags *flags)
 {
     const char *preset = ddl_config_preset_name(&f->config);
@@ -203,8 +195,10 @@ static void print_text(const struct facts *f, const struct flags *flags)
         ddl_option_format(row, &f->config, value, sizeof value);
         printf("  %-36s %s\n", row->name, printable(value));
     }
-    if (f->config.by_layer)
-        print_rules(&f->config);
+    char rules[DDL_MAX_LAYERS * 16];
+    ddl_config_get_by_layer(&f->config, rules, sizeof rules);
+    if (*rules)
+        printf("  %-36s %s\n", "ddl_residual_by_layer", rules);
     if (flags->tensors)
         printf("tensors\n");
     for (size_t i = 0; flags->tensors && i < f->n; i++)

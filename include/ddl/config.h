@@ -129,6 +129,10 @@ DDL_API ddl_status ddl_config_set_size(struct ddl_config *config, const char *na
  * names; `where` starts the message. */
 DDL_API ddl_status ddl_config_set_by_layer(struct ddl_config *config, const char *rules, const char *where,
                                            struct ddl_error *err);
+/* Writes them to out, truncated to size; "" if no layer has a rule of its own. config is valid. */
+DDL_API void ddl_config_get_by_layer(const struct ddl_config *config, char *out, size_t size);
+/* A copy of config in which keys of residual rules that have no effect have their defaults. */
+DDL_API struct ddl_config ddl_config_without_idle(const struct ddl_config *config);
 /* Sets config->head_dim to hidden_size / num_attention_heads if `given` has one of these two and no head_dim;
  * in `given` a field that is 0 is not given. If the quotient is not a whole number in the range of head_dim,
  * head_dim remains, or, if both are given, the result is DDL_E_USAGE. config's other fields must be valid. */

@@ -471,8 +471,13 @@ static void rule_by_layer(void **state)
         assert_ptr_equal(strstr(err.text, cases[i].start), err.text);
         assert_int_equal(ddl_config_residual(&c, 1), DDL_RESIDUAL_DELTA);
     }
+    char rules[32];
+    ddl_config_get_by_layer(&c, rules, sizeof rules);
+    assert_string_equal(rules, "add,delta,add");
     assert_ok(ddl_config_set_by_layer(&c, "", "--x", &err), err);
     assert_false(c.by_layer);
+    ddl_config_get_by_layer(&c, rules, sizeof rules);
+    assert_string_equal(rules, "");
 }
 
 int main(void)

@@ -514,6 +514,13 @@ ddl_status ddl_config_set_by_layer(struct ddl_config *config, const char *rules,
     return DDL_OK;
 }
 
+void ddl_config_get_by_layer(const struct ddl_config *config, char *out, size_t size)
+{
+    snprintf(out, size, "%s", "");
+    for (size_t l = 0; config->by_layer && l < config->n_layers; l++)
+        ddl_text_append(out, size, ",", ddl_config_residual_name(config, l));
+}
+
 struct ddl_config ddl_config_without_idle(const struct ddl_config *config)
 {
     const struct ddl_config fresh = ddl_config_defaults();

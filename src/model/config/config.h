@@ -17,8 +17,6 @@ unsigned ddl_config_row_rules(const struct ddl_option *row);
 bool ddl_config_row_is_initial(const struct ddl_option *row);
 /* Whether the key is an option that is separate from the residual rules, which a graft may change. */
 bool ddl_config_row_is_separate(const struct ddl_option *row);
-/* A copy of config in which keys of residual rules that have no effect have their defaults. */
-struct ddl_config ddl_config_without_idle(const struct ddl_config *config);
 
 /* How many states the weighted sum after a layer has, with dense_average. */
 static inline size_t ddl_config_average_terms(const struct ddl_config *config, size_t layer)

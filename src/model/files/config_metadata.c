@@ -2,8 +2,6 @@
  * the release has none of them. */
 #include "model/files/config_metadata.h"
 
-#include "model/residual/table.h"
-
 #include <stdio.h>
 
 const char ddl_by_layer_key[] = "ddl_residual_by_layer";
@@ -28,9 +26,7 @@ void ddl_config_metadata(const struct ddl_config *config, struct ddl_config_meta
     }
     if (!config->by_layer)
         return;
-    for (size_t l = 0, used = 0; l < config->n_layers; l++)
-        used += (size_t)snprintf(out->by_layer + used, sizeof out->by_layer - used, "%s%s", l ? "," : "",
-                                 residual_rule_names[config->residual_by_layer[l]]);
+    ddl_config_get_by_layer(config, out->by_layer, sizeof out->by_layer);
     out->list[out->n++] = (struct ddl_safetensors_metadata){ ddl_by_layer_key, out->by_layer };
 }
 

@@ -4,7 +4,6 @@
 #include "checkpoint/folder.h"
 #include "comm/comm.h"
 #include "ddl/run.h"
-#include "ddl/text.h"
 #include "train/config/freeze.h"
 #include "train/step/schedule.h"
 #include "train/step/spike.h"
@@ -453,9 +452,8 @@ struct ddl_train_config ddl_train_resolved(const struct ddl_train_config *config
         if (row->automatic && *ddl_train_automatic_field(row, &t) == DDL_OPTION_AUTO)
             ddl_train_set_computed(row, &t);
     }
-    for (size_t l = 0; t.config.by_layer && !*config->ddl_residual_by_layer && l < t.config.n_layers; l++)
-        ddl_text_append(t.ddl_residual_by_layer, sizeof t.ddl_residual_by_layer, ",",
-                        ddl_config_residual_name(&t.config, l));
+    if (!*t.ddl_residual_by_layer)
+        ddl_config_get_by_layer(&t.config, t.ddl_residual_by_layer, sizeof t.ddl_residual_by_layer);
     t.seq = t.seq ? t.seq : t.config.block_size;
     if (t.global_batch == 0)
         t.global_batch = (uint64_t)t.batch * t.accumulate * ddl_train_ranks(&t);

@@ -106,21 +106,13 @@ static double measure_update(struct run *run)
     return seconds;
 }
 
-static bool normalizes_f(const struct ddl_config *config)
-{
-    size_t l = 0;
-    while (l < config->n_layers && !ddl_config_normalizes_f(config, l))
-        l++;
-    return l < config->n_layers;
-}
-
 /* Halves the number of layers until the weights are small enough to be set up in a few seconds. */
 static void limit_layers(struct ddl_config *config)
 {
     enum { MOST = 1 << 28 }; /* bytes of weights */
     while (config->n_layers > 1 && ddl_config_weight_bytes(config, DDL_PRECISION_F32, NULL) > MOST) {
         config->n_layers /= 2;
-        config->f_norm = normalizes_f(config); /* an error where no layer is left that uses it */
+        *config = ddl_config_without_idle(config); /* ddl_f_norm is an error where no layer uses it */
     }
 }
 
