@@ -671,6 +671,10 @@ ddl_status ddl_config_check(const struct ddl_config *config, struct ddl_error *e
                                    "ddl_residual_by_layer: expected rules whose state is one vector, found "
                                    "%s, whose state all layers would share; set ddl_residual to %s instead",
                                    name, name);
+        else if (rule->one_channel && config->channels != 1)
+            status =
+                ddl_error_set(err, DDL_E_USAGE, "ddl_value_channels is %zu, but ddl_residual %s has only 1",
+                              config->channels, name);
         else if (rule->check)
             status = rule->check(config, err);
     }

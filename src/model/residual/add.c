@@ -2,11 +2,6 @@
  * added once it is normalized, and backward reverses the state in place. */
 #include "model/residual/table.h"
 
-static ddl_status check(const struct ddl_config *config, struct ddl_error *err)
-{
-    return check_one_channel(config, "add", err);
-}
-
 static struct operand write_bwd(const struct sublayer *s)
 {
     return sublayer_dX(s);
@@ -40,7 +35,7 @@ static const struct residual_rule normalized = {
     .earlier = STREAM_REVERSED,
     .normalizes_f = true,
     .force_keys = DDL_FORCE_F_SCALE,
-    .check = check,
+    .one_channel = true,
     .ops_fwd = DDL_OP_LIST(DDL_OP_scale_fwd),
     .ops_bwd = DDL_OP_LIST(DDL_OP_scale_bwd),
     .read_fwd = read_stream_fwd,
@@ -56,7 +51,7 @@ const struct residual_rule residual_add = {
     .normalizes_f = true,
     .normalized = &normalized,
     .force_keys = DDL_FORCE_F_SCALE,
-    .check = check,
+    .one_channel = true,
     .read_fwd = read_stream_fwd,
     .read_bwd = read_stream_bwd,
     .write_bwd = write_bwd,

@@ -250,10 +250,10 @@ static const struct state_form form = {
 
 static ddl_status check(const struct ddl_config *config, struct ddl_error *err)
 {
-    if (config->dense_average)
-        return ddl_error_set(err, DDL_E_USAGE,
-                             "dense_average: expected false with ddl_residual attnres, found true");
-    return check_one_channel(config, "attnres", err);
+    if (!config->dense_average)
+        return DDL_OK;
+    return ddl_error_set(err, DDL_E_USAGE,
+                         "dense_average: expected false with ddl_residual attnres, found true");
 }
 
 static void scratch(const struct layout *l, float **out)
@@ -384,6 +384,7 @@ const struct residual_rule residual_attnres = {
     .state = &form,
     .earlier = STREAM_PLACED,
     .adds_in_place = true,
+    .one_channel = true,
     .check = check,
     .params = add_params,
     .scratch = scratch,

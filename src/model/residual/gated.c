@@ -4,11 +4,6 @@
 #include "model/residual/gate.h"
 #include "model/residual/table.h"
 
-static ddl_status check(const struct ddl_config *config, struct ddl_error *err)
-{
-    return check_one_channel(config, "gated", err);
-}
-
 static void params(struct param_plan *plan, int *index)
 {
     gate_params(plan, 1, index);
@@ -83,7 +78,7 @@ const struct residual_rule residual_gated = {
     .prefix = "res",
     .earlier = STREAM_REVERSED,
     .normalizes_f = true,
-    .check = check,
+    .one_channel = true,
     .ops_fwd = DDL_OP_LIST(DDL_OP_gated_fwd, DDL_OP_project_fwd, DDL_OP_tanh_fwd, DDL_OP_fill),
     .ops_bwd = DDL_OP_LIST(DDL_OP_gated_bwd, DDL_OP_project_bwd, DDL_OP_tanh_bwd),
     .params = params,

@@ -14,11 +14,6 @@ enum { WEIGHT, BIAS }; /* its parameters                           */
 enum { TAU };          /* (N, w) kept for backward                 */
 enum { DZ };           /* a factor: (N, w) gradient of the sigmoid's argument */
 
-static ddl_status check(const struct ddl_config *config, struct ddl_error *err)
-{
-    return check_one_channel(config, "highway", err);
-}
-
 static void params(struct param_plan *plan, int *index)
 {
     const struct ddl_config *k = plan->config;
@@ -165,7 +160,7 @@ const struct residual_rule residual_highway = {
     .prefix = "res",
     .earlier = STREAM_SAVED,
     .normalizes_f = true,
-    .check = check,
+    .one_channel = true,
     .ops_fwd = DDL_OP_LIST(DDL_OP_highway_fwd),
     .ops_bwd = DDL_OP_LIST(DDL_OP_highway_bwd),
     .params = params,

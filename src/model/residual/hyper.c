@@ -32,11 +32,6 @@ static struct streams_params declared(const struct ddl_config *k, size_t sublaye
     };
 }
 
-static ddl_status check(const struct ddl_config *config, struct ddl_error *err)
-{
-    return check_one_channel(config, "hyper", err);
-}
-
 static void params(struct param_plan *plan, int *index)
 {
     const struct streams_params of = declared(plan->config, plan->sublayer);
@@ -125,7 +120,7 @@ const struct residual_rule residual_hyper = {
     .prefix = "res",
     .state = &streams_form,
     .earlier = STREAM_KEPT,
-    .check = check,
+    .one_channel = true,
     .ops_fwd =
         DDL_OP_LIST(DDL_OP_streams_fold_fwd, DDL_OP_streams_sum, DDL_OP_streams_write_fwd, DDL_OP_hyper_fwd),
     .ops_bwd = DDL_OP_LIST(DDL_OP_streams_fold_bwd, DDL_OP_streams_write_bwd, DDL_OP_hyper_bwd),

@@ -17,11 +17,6 @@ enum { DLOW };          /* (N, r) its gradient, then that of D X   */
 enum { LOW_BF16 };
 enum { X_BF16, DLOW_BF16 };
 
-static ddl_status check(const struct ddl_config *config, struct ddl_error *err)
-{
-    return check_one_channel(config, "laurel", err);
-}
-
 static void params(struct param_plan *plan, int *index)
 {
     const struct ddl_config *k = plan->config;
@@ -199,7 +194,7 @@ const struct residual_rule residual_laurel = {
     .prefix = "res",
     .earlier = STREAM_SAVED,
     .normalizes_f = true,
-    .check = check,
+    .one_channel = true,
     .ops_fwd = DDL_OP_LIST(DDL_OP_laurel_fwd),
     .ops_bwd = DDL_OP_LIST(DDL_OP_laurel_bwd),
     .params = params,

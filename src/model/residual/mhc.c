@@ -43,11 +43,6 @@ static struct streams_params declared(const struct ddl_config *k)
                                         { "res.scale", { 1 }, DDL_GROUP_NORM, small, 0, NULL } } };
 }
 
-static ddl_status check(const struct ddl_config *config, struct ddl_error *err)
-{
-    return check_one_channel(config, "mhc", err);
-}
-
 static void params(struct param_plan *plan, int *index)
 {
     const struct streams_params of = declared(plan->config);
@@ -133,7 +128,7 @@ const struct residual_rule residual_mhc = {
     .prefix = "res",
     .state = &streams_form,
     .earlier = STREAM_KEPT,
-    .check = check,
+    .one_channel = true,
     .ops_fwd =
         DDL_OP_LIST(DDL_OP_streams_fold_fwd, DDL_OP_streams_sum, DDL_OP_streams_write_fwd, DDL_OP_mhc_fwd),
     .ops_bwd = DDL_OP_LIST(DDL_OP_streams_fold_bwd, DDL_OP_streams_write_bwd, DDL_OP_mhc_bwd),

@@ -47,11 +47,3 @@ size_t weights_per_row(const struct ddl_config *config)
 {
     return config->per_feature ? config->d_model : 1;
 }
-
-ddl_status check_one_channel(const struct ddl_config *config, const char *name, struct ddl_error *err)
-{
-    if (config->channels == 1)
-        return DDL_OK;
-    return ddl_error_set(err, DDL_E_USAGE, "ddl_value_channels is %zu, but ddl_residual %s has only 1",
-                         config->channels, name);
-}

@@ -71,7 +71,8 @@ struct residual_rule {
     bool normalizes_f;
     const struct residual_rule *normalized;
 
-    /* DDL_E_USAGE with the key's name unless the rule can be used in this configuration. */
+    bool one_channel; /* only for ddl_value_channels 1 */
+    /* Further conditions: DDL_E_USAGE with the key's name unless the configuration meets them; NULL: none. */
     ddl_status (*check)(const struct ddl_config *config, struct ddl_error *err);
     /* Declares its parameters in one sublayer (param_plan_add); index: (RULE_PARAMS), -1 each beforehand. */
     void (*params)(struct param_plan *plan, int *index);
@@ -162,7 +163,5 @@ void add_scaled_fwd(const struct sublayer *s, size_t w, const float *lambda);
 struct operand add_scaled_bwd(const struct sublayer *s, size_t w, const float *lambda, float *dlambda);
 /* For rules with ddl_per_feature: d, or 1. */
 size_t weights_per_row(const struct ddl_config *config);
-/* The check of rules for one value channel. */
-ddl_status check_one_channel(const struct ddl_config *config, const char *name, struct ddl_error *err);
 
 #endif

@@ -11,11 +11,6 @@
 
 enum { LAMBDA }; /* its parameter */
 
-static ddl_status check(const struct ddl_config *config, struct ddl_error *err)
-{
-    return check_one_channel(config, "scale", err);
-}
-
 static void params(struct param_plan *plan, int *index)
 {
     const struct ddl_config *k = plan->config;
@@ -97,7 +92,7 @@ const struct residual_rule residual_scale = {
     .prefix = "res",
     .earlier = STREAM_REVERSED,
     .normalizes_f = true,
-    .check = check,
+    .one_channel = true,
     .ops_fwd = DDL_OP_LIST(DDL_OP_scale_fwd),
     .ops_bwd = DDL_OP_LIST(DDL_OP_scale_bwd),
     .params = params,
