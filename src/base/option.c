@@ -8,6 +8,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <float.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -114,6 +115,8 @@ static ddl_status out_of_range(const struct ddl_option *option, const char *text
 {
     char range[160];
     ddl_option_range(option, range, sizeof range);
+    if (!*range && (option->type == DDL_OPTION_U64 || option->type == DDL_OPTION_SIZE))
+        snprintf(range, sizeof range, "0 to %llu", ULLONG_MAX);
     return ddl_error_set(err, DDL_E_USAGE, "%s: %.80s is out of range%s%s%s", where, text, *range ? " (" : "",
                          range, *range ? ")" : "");
 }
