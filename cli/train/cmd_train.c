@@ -200,7 +200,7 @@ static ddl_status configure(struct ddl_train_config *t, struct flags *flags, int
     int n;
     ddl_status status = ddl_train_configure(t, NULL, argc, argv, flag_rows, flags, &n, err);
     if (!status)
-        status = check_arguments("train", n, argv, 0, 1, "a recipe (RECIPE.yaml)", err);
+        status = check_arguments("train", n, argv, 0, 1, "a recipe (RECIPE.yaml) or a run (DIR)", err);
     t->resume = flags->resume;
     t->skip = flags->skip;
     t->overwrite = flags->overwrite;
@@ -267,13 +267,13 @@ static const void *model_defaults(void)
 
 const struct command train_command = {
     .name = "train",
-    .usage = "[RECIPE.yaml] [--key value ...] [--resume] [--dry-run]",
+    .usage = "[RECIPE.yaml | DIR] [--key value ...] [--resume] [--dry-run]",
     .about = "train a model",
     .text =
         (const char *const[]){
             "RECIPE.yaml is a flat list of 'key: value' lines. Each key below is also an option, and options",
             "override the recipe. model and size set defaults of the model's keys, which explicit keys "
-            "override.",
+            "override. DIR, the folder of a run, stands for its recipe.yaml.",
             "If a loss or gradient is not finite, the run ends: trouble-STEP in --out is a dump for ddl "
             "verify,",
             "the state before the step is saved as a checkpoint, and --resume --skip 1 skips the data of the "
@@ -306,8 +306,7 @@ const struct command train_command = {
         (const struct note[]){
             { "ddl train recipes/cpu.yaml --model ddl-cc-ec --out runs/one",
               "a recipe with two keys overridden" },
-            { "ddl train recipes/cpu.yaml --model ddl-cc-ec --out runs/one --resume",
-              "resume a killed run; the results are bit-identical" },
+            { "ddl train runs/one --resume", "resume a killed run; the results are bit-identical" },
             { "mpirun -n 4 ddl train recipes/paper-small.yaml --threads 8", "four ranks of eight threads" },
             { 0 } },
     .files =

@@ -136,7 +136,7 @@ DDL_API const struct ddl_option *ddl_train_options(void);
  * flat YAML mapping; unknown and duplicate keys are errors that state file and line. Flags that are not keys
  * are looked up in `more` for `more_object` (both may be NULL). The positional arguments of argv (argc) are
  * moved to argv[1..*n_positional], as by ddl_option_parse; if `recipe` is NULL, the first of them, if any, is
- * the recipe. The result is checked. */
+ * the recipe. A run folder stands for its recipe.yaml. The result is checked. */
 DDL_API ddl_status ddl_train_configure(struct ddl_train_config *out, const char *recipe, int argc,
                                        char **argv, const struct ddl_option *more, void *more_object,
                                        int *n_positional, struct ddl_error *err);

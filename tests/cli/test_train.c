@@ -187,7 +187,7 @@ static void computed_values_follow_the_steps(void **state)
     assert_null(strstr(printed, "warmup"));
     assert_printed("the run has done 200 of 3 steps already");
     /* Resumed for more steps, the run keeps its values, and its recipe lists them still. */
-    assert_int_equal(ddl("train %s/recipe.yaml --resume --steps 250 --quiet", run), 0);
+    assert_int_equal(ddl("train %s --resume --steps 250 --quiet", run), 0);
     assert_file_says(run, "recipe.yaml", "computed: warmup,log_every,telemetry_every,val_tokens,");
     assert_file_says(run, "recipe.yaml", "\nwarmup: 4\n");
     assert_file_says(run, "recipe.yaml", "\ncheckpoint_every: 50\n");

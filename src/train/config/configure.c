@@ -3,6 +3,7 @@
 
 #include "base/file.h"
 #include "base/path.h"
+#include "checkpoint/files.h"
 #include "ddl/data.h"
 #include "ddl/run.h"
 #include "train/config/train_config.h"
@@ -450,6 +451,15 @@ static ddl_status find_recipe(const struct sources *s, char **copy, const char *
     return status;
 }
 
+/* A run folder stands for its recipe, whose path is written to `path`. */
+static const char *recipe_file(const char *recipe, char *path, size_t size)
+{
+    bool is_run = recipe && ddl_file_is_dir(recipe) &&
+                  ddl_path_join(path, size, recipe, ddl_run_file_name(DDL_FILE_RECIPE)) &&
+                  ddl_file_exists(path);
+    return is_run ? path : recipe;
+}
+
 ddl_status ddl_train_configure(struct ddl_train_config *out, const char *recipe, int argc, char **argv,
                                const struct ddl_option *more, void *more_object, int *n_positional,
                                struct ddl_error *err)
@@ -458,6 +468,7 @@ ddl_status ddl_train_configure(struct ddl_train_config *out, const char *recipe,
     char **copy = calloc((size_t)argc + 1, sizeof *copy);
     struct ddl_recipe keys = { 0 };
     struct ddl_train_layer layer = { .recipe = &keys };
+    char path[DDL_PATHS_SIZE];
     struct sources s = {
         .table = table, .more = more, .more_object = more_object, .argc = argc, .argv = argv
     };
@@ -467,6 +478,7 @@ ddl_status ddl_train_configure(struct ddl_train_config *out, const char *recipe,
         status = ddl_error_set(err, DDL_E_MEMORY, "out of memory for the table of options");
     if (!status)
         status = find_recipe(&s, copy, &recipe, err);
+    recipe = recipe_file(recipe, path, sizeof path);
     if (!status && recipe) {
         layer.path = recipe;
         s.layers = &layer;
