@@ -156,9 +156,4 @@ int close_output(int status);
 /* spin.c: ends the change of the environment that was made before main; called first in main. */
 void restore_environment(void);
 
-/* Finds what ships with the project ("tokenizer", "text"): in ./data, in the data folder of the source tree
- * that the program was built in, or in share/ddl where it is installed. False, and out empty, if it is
- * nowhere. */
-bool find_data(const char *relative, char *out, size_t size);
-
 #endif

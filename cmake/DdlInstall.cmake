@@ -54,7 +54,7 @@ list(JOIN DDL_PC_LIBS " " DDL_PC_LIBS)
 configure_file(cmake/ddl.pc.in ddl.pc @ONLY)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/ddl.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT development)
 
-# The program and what it looks for beside itself (cli/paths.c).
+# The program and what it looks for beside itself (ddl_file_find_shipped).
 install(TARGETS ddl_cli COMPONENT program)
 install(DIRECTORY data/tokenizer recipes DESTINATION ${CMAKE_INSTALL_DATADIR}/ddl COMPONENT program)
 install(FILES README.md data/SOURCES.md DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT program)

@@ -5,6 +5,7 @@
 #include "ddl/bench.h"
 #include "ddl/file.h"
 #include "ddl/run.h"
+#include "ddl/tokenizer.h"
 #include "ddl/train.h"
 
 #include <errno.h>
@@ -112,7 +113,8 @@ static const struct ddl_option decode_rows[] = {
     { 0 },
 };
 static const struct ddl_option tokenizer_rows[] = {
-    TEXT_ROW("tokenizer", tokenizer, "PATH", "tokenizer.json or its folder (empty: data/tokenizer)"),
+    TEXT_ROW("tokenizer", tokenizer, "PATH",
+             "tokenizer.json or its folder (empty: " DDL_TOKENIZER_SHIPPED ")"),
     TEXT_ROW("text", text, "FILE", "plain text (empty: the sample in data/text)"),
     SIZE_ROW("vocab-size", vocab_size, 0, 1000000,
              "vocabulary size of the tokenizer to train on the text (0: no training)"),
@@ -188,26 +190,18 @@ static ddl_status run_decode(const struct flags *f, ddl_backend *backend, struct
     return status ? status : ddl_bench_decode(&config, backend, out, err);
 }
 
-/* The file given, or what ships with the project. */
-static ddl_status find(char *path, size_t size, const char *flag, const char *shipped, struct ddl_error *err)
-{
-    if (*path || find_data(shipped, path, size))
-        return DDL_OK;
-    char expected[128];
-    snprintf(expected, sizeof expected, "--%s PATH, or the project's data/%s", flag, shipped);
-    return ddl_option_missing("bench", expected, err);
-}
-
 static ddl_status run_tokenizer(const struct flags *f, ddl_backend *backend, struct ddl_bench_report *out,
                                 struct ddl_error *err)
 {
     struct flags paths = *f;
     (void)backend;
-    ddl_status status = find(paths.tokenizer, sizeof paths.tokenizer, "tokenizer", "tokenizer", err);
-    if (!status)
-        status = ddl_run_check_tokenizer(paths.tokenizer, err);
-    if (!status)
-        status = find(paths.text, sizeof paths.text, "text", "text/fineweb_edu_sample.txt", err);
+    if (!*paths.tokenizer)
+        strcpy(paths.tokenizer, DDL_TOKENIZER_SHIPPED);
+    ddl_status status = ddl_run_check_tokenizer(paths.tokenizer, err);
+    if (!status && !*paths.text &&
+        !ddl_file_find_shipped("text/fineweb_edu_sample.txt", paths.text, sizeof paths.text))
+        status = ddl_option_missing("bench", "--text PATH, or the project's data/text/fineweb_edu_sample.txt",
+                                    err);
     struct ddl_bench_tokenizer_config config = { .tokenizer = paths.tokenizer,
                                                  .text = paths.text,
                                                  .vocab_size = f->vocab_size,

@@ -1,5 +1,6 @@
 #include "cli/cli.h"
 #include "cli/output/escape.h"
+#include "ddl/file.h"
 #include "ddl/run.h"
 #include "ddl/verify.h"
 
@@ -123,8 +124,8 @@ static int cmd_verify(int argc, char **argv)
     struct output output = { 0 };
     struct ddl_error err = { 0 };
     int n = 0;
-    find_data("tokenizer", config.tokenizer, sizeof config.tokenizer);
-    if (find_data("text", config.data, sizeof config.data)) /* paths in files.json begin with text/ */
+    ddl_file_find_shipped("tokenizer", config.tokenizer, sizeof config.tokenizer);
+    if (ddl_file_find_shipped("text", config.data, sizeof config.data)) /* paths in files.json begin with text/ */
         config.data[strlen(config.data) - strlen("/text")] = '\0';
     if (ddl_option_parse(ddl_verify_options(), &config, output_options, &output, argc, argv, &n, &err))
         return report_error(&err);

@@ -161,9 +161,6 @@ static const void *build_defaults(void)
 static ddl_status parse_build(struct ddl_build_config *config, struct data_flags *flags, int argc,
                               char **argv, int *n, struct ddl_error *err)
 {
-    char found[sizeof config->tokenizer];
-    if (find_data("tokenizer", found, sizeof found)) /* the project's own, from any folder */
-        strcpy(config->tokenizer, found);
     ddl_status status = ddl_option_parse(ddl_build_options(), config, build_flags, flags, argc, argv, n, err);
     return status || !*config->tokenizer ? status : ddl_run_check_tokenizer(config->tokenizer, err);
 }

@@ -28,7 +28,8 @@ struct flags {
 #define TOKENIZER_ROW                                                                                        \
     {                                                                                                        \
         "tokenizer", DDL_OPTION_PATH, PLACE(tokenizer), sizeof((struct flags *)0)->tokenizer, 0, 0, NULL,    \
-            "PATH", "tokenizer.json, or a folder with it or with vocab.bpe (empty: data/tokenizer)"          \
+            "PATH",                                                                                          \
+            "tokenizer.json, or a folder with it or with vocab.bpe (empty: " DDL_TOKENIZER_SHIPPED ")"       \
     }
 #define FLAG_ROW(name, help)                                                                                 \
     {                                                                                                        \
@@ -77,17 +78,11 @@ static ddl_status parse(const struct ddl_option *table, struct flags *flags, int
     return DDL_OK;
 }
 
-/* The tokenizer at `path`, or the project's where that is empty. */
 static ddl_status load(ddl_tokenizer **tokenizer, const char *path, struct ddl_error *err)
 {
-    char found[1024];
-    if (*path) {
-        ddl_status status = ddl_run_check_tokenizer(path, err);
-        return status ? status : ddl_tokenizer_load(tokenizer, path, err);
-    }
-    if (!find_data("tokenizer", found, sizeof found))
-        return ddl_option_missing("tokenizer", "--tokenizer PATH, or a folder data/tokenizer", err);
-    return ddl_tokenizer_load(tokenizer, found, err);
+    const char *chosen = *path ? path : DDL_TOKENIZER_SHIPPED;
+    ddl_status status = ddl_run_check_tokenizer(chosen, err);
+    return status ? status : ddl_tokenizer_load(tokenizer, chosen, err);
 }
 
 /* Integers only, of which there may be millions: written without a JSON tree in memory. */

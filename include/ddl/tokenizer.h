@@ -15,11 +15,13 @@ extern "C" {
 
 typedef struct ddl_tokenizer ddl_tokenizer; /* a vocabulary, its merges and its special tokens */
 
-/* Loads a tokenizer. `path`: a Hugging Face tokenizer.json, or a folder with tokenizer.json, or with
- * vocab.bpe and encoder.json. A tokenizer.json that requires a feature this library does not implement
- * exactly (a normalizer, a pre-tokenizer other than GPT-2's ByteLevel, dropout, ...) is rejected with
- * DDL_E_UNSUPPORTED; a malformed file is DDL_E_FORMAT, a missing one DDL_E_IO. *out is NULL after an error. A
- * tokenizer is immutable after loading: any number of threads may use it concurrently. */
+#define DDL_TOKENIZER_SHIPPED "gpt2" /* GPT-2's tokenizer, which comes with ddl */
+
+/* Loads a tokenizer. `path`: a Hugging Face tokenizer.json; a folder with tokenizer.json, or with vocab.bpe
+ * and encoder.json; or DDL_TOKENIZER_SHIPPED. A tokenizer.json that requires a feature this library does not
+ * implement exactly (a normalizer, a pre-tokenizer other than GPT-2's ByteLevel, dropout, ...) is rejected
+ * with DDL_E_UNSUPPORTED; a malformed file is DDL_E_FORMAT, a missing one DDL_E_IO. *out is NULL after an
+ * error. A tokenizer is immutable after loading: any number of threads may use it concurrently. */
 DDL_API ddl_status ddl_tokenizer_load(ddl_tokenizer **out, const char *path, struct ddl_error *err);
 DDL_API void ddl_tokenizer_free(ddl_tokenizer *tokenizer); /* NULL is allowed */
 

@@ -22,7 +22,7 @@ const struct ddl_option *ddl_build_options(void)
     };
     static const struct ddl_option options[] = {
         { "out", TEXT(out), "DIR", "folder for the shards" },
-        { "tokenizer", TEXT(tokenizer), "PATH", "tokenizer.json, or its folder" },
+        { "tokenizer", TEXT(tokenizer), "PATH", "tokenizer.json, its folder, or " DDL_TOKENIZER_SHIPPED },
         DDL_INPUT_ROWS(struct ddl_build_config),
         { "val_fraction", DDL_OPTION_DOUBLE, FIELD(val_fraction), 0, 0, 1, NULL, "FRACTION",
           "fraction of the documents to hold out in val_*.bin (with too few documents: of the tokens, "
@@ -49,7 +49,7 @@ const struct ddl_option *ddl_build_options(void)
 struct ddl_build_config ddl_build_defaults(void)
 {
     return (struct ddl_build_config){
-        .tokenizer = "data/tokenizer",
+        .tokenizer = DDL_TOKENIZER_SHIPPED,
         .shard_tokens = 100000000,
         .part_bytes = (size_t)256 << 20,
         .input = ddl_text_input_defaults(),

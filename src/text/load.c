@@ -398,11 +398,24 @@ static ddl_status load_folder(struct loader *l, const char *folder)
     return status;
 }
 
+static ddl_status load_shipped(struct loader *l)
+{
+    char folder[1024];
+    if (!ddl_file_find_shipped("tokenizer", folder, sizeof folder))
+        return ddl_error_set(l->err, DDL_E_IO,
+                             "tokenizer '" DDL_TOKENIZER_SHIPPED
+                             "': its files are not in share/ddl/tokenizer "
+                             "of this installation: give a folder or tokenizer.json");
+    return load_folder(l, folder);
+}
+
 ddl_status ddl_tokenizer_load(ddl_tokenizer **out, const char *path, struct ddl_error *err)
 {
     struct loader l = { .path = path, .err = err };
     ddl_status status;
-    if (ddl_file_is_dir(path)) {
+    if (strcmp(path, DDL_TOKENIZER_SHIPPED) == 0) {
+        status = load_shipped(&l);
+    } else if (ddl_file_is_dir(path)) {
         status = load_folder(&l, path);
     } else {
         status = load_tokenizer_json(&l);

@@ -12,6 +12,9 @@ grep -q ddl-cc-ec names
 "$ddl" info --model ddl-cc-ec --size small | grep '^parameters'
 # The bundled tokenizer must be found relative to the program.
 [ "$(printf 'hello world' | "$ddl" tokenizer encode)" = "31373 995" ]
+printf 'hello world' | "$ddl" data build --quiet --val-fraction 0 - --out gpt2
+"$ddl" train --quiet --model ddl-1 --size micro --tokenizer gpt2 --train-data gpt2 --val-data none --seq 2 --batch 1 --steps 1 \
+    --warmup 0 --out named --threads 1
 
 i=0
 while [ $i -lt 200 ]; do
@@ -23,6 +26,7 @@ done >corpus.txt
 "$ddl" data info shards --tokenizer tokenizer.json
 "$ddl" train --quiet --model ddl-cc-ec --size micro --vocab-size 300 --block-size 64 --tokenizer tokenizer.json \
     --train-data shards --val-every 0 --batch 2 --seq 32 --steps 3 --warmup 1 --out run --threads 1
+"$ddl" train --quiet run --resume --steps 4
 "$ddl" info run | grep '^model *ddl-cc-ec'
 "$ddl" generate run --prompt "The state" --max-tokens 8 --threads 1
 "$ddl" eval run --text corpus.txt --seq 32 --max-tokens 256 --threads 1

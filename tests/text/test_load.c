@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 /* Returns a tokenizer.json by `tokenizers` with 351 tokens, <|endoftext|> as 0, and merges as pairs. */
 static json_t *good_file(void)
@@ -350,6 +352,27 @@ static void broken_gpt2_files(void **state)
     free(vocab);
 }
 
+/* The name is the tokenizer that comes with ddl, also beside a file of that name. */
+static void the_shipped_one(void **state)
+{
+    (void)state;
+    struct ddl_error err;
+    struct ddl_tokenizer_identity by_name, by_path;
+    ddl_tokenizer *named, *read;
+    assert_int_equal(mkdir(scratch_path("named"), 0777), 0);
+    assert_ok(ddl_file_replace(scratch_path("named/gpt2"), "{", 1, &err), err);
+    assert_int_equal(chdir(scratch_path("named")), 0);
+    assert_ok(ddl_tokenizer_load(&named, DDL_TOKENIZER_SHIPPED, &err), err);
+    assert_ok(ddl_tokenizer_load(&read, source_path("data/tokenizer"), &err), err);
+    assert_ok(ddl_tokenizer_identify(named, DDL_TOKENIZER_SHIPPED, &by_name, &err), err);
+    assert_ok(ddl_tokenizer_identify(read, "", &by_path, &err), err);
+    assert_string_equal(by_name.sha256, by_path.sha256);
+    assert_int_equal(by_name.vocab_size, 50257);
+    ddl_tokenizer_free(named);
+    ddl_tokenizer_free(read);
+    assert_int_equal(ddl_tokenizer_load(&read, "./gpt2", &err), DDL_E_FORMAT);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -357,6 +380,7 @@ int main(void)
         cmocka_unit_test(prefix_space),           cmocka_unit_test(ignored_merges),
         cmocka_unit_test(several_special_tokens), cmocka_unit_test(broken_json),
         cmocka_unit_test(missing_files),          cmocka_unit_test(broken_gpt2_files),
+        cmocka_unit_test(the_shipped_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,6 +10,7 @@
 #include "train/config/train_config.h"
 
 #include <math.h>
+#include <sys/stat.h>
 
 enum { MAX_ARGS = 16 };
 
@@ -350,6 +351,27 @@ static void widths_are_matched_after_the_heads(void **state)
     assert_memory_equal(&t.config, &wanted.config, sizeof t.config);
 }
 
+/* A run's folder stands for its recipe, and gpt2 for a tokenizer wherever the recipe is. */
+static void a_run_stands_for_its_recipe(void **state)
+{
+    (void)state;
+    struct ddl_error err;
+    struct ddl_train_config t;
+    static const char recipe[] = "relative_to: recipe\ntokenizer: gpt2\ntrain_data: ../shards\nlr: 0.1\n";
+    char folder[1024], program[] = "train";
+    char *argv[] = { program, NULL };
+    int n;
+    snprintf(folder, sizeof folder, "%s", scratch_path("earlier"));
+    assert_int_equal(mkdir(folder, 0777), 0);
+    assert_int_equal(ddl_train_configure(&t, folder, 1, argv, NULL, NULL, &n, &err), DDL_E_IO);
+    assert_non_null(strstr(err.text, "but a folder"));
+    write_file(scratch_path("earlier/recipe.yaml"), recipe, sizeof recipe - 1);
+    assert_ok(ddl_train_configure(&t, folder, 1, argv, NULL, NULL, &n, &err), err);
+    assert_true(t.lr == 0.1);
+    assert_string_equal(t.tokenizer, "gpt2");
+    assert_non_null(strstr(t.train_data, "/shards"));
+}
+
 static void the_recipe_may_be_an_argument(void **state)
 {
     (void)state;
@@ -626,6 +648,7 @@ int main(void)
         cmocka_unit_test(matched_widths),
         cmocka_unit_test(widths_of_heads),
         cmocka_unit_test(widths_are_matched_after_the_heads),
+        cmocka_unit_test(a_run_stands_for_its_recipe),
         cmocka_unit_test(the_recipe_may_be_an_argument),
         cmocka_unit_test(mistakes_have_a_line),
         cmocka_unit_test(choices_are_held_to_their_names),

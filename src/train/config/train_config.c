@@ -4,6 +4,7 @@
 #include "checkpoint/folder.h"
 #include "comm/comm.h"
 #include "ddl/run.h"
+#include "ddl/tokenizer.h"
 #include "train/config/freeze.h"
 #include "train/step/schedule.h"
 #include "train/step/spike.h"
@@ -24,6 +25,7 @@ static const char *const overlap_names[] = {
 };
 
 static const char *const val_words[] = { "auto", "none", NULL };
+static const char *const tokenizer_words[] = { DDL_TOKENIZER_SHIPPED, NULL };
 
 const char ddl_relative_to_key[] = "relative_to";
 const char *const ddl_relative_to_names[] = {
@@ -37,12 +39,12 @@ const char *const ddl_relative_to_names[] = {
 #key, DDL_OPTION_STRING, AT(key), sizeof(((struct ddl_train_config *)0)->key), 0, 0, NULL, word,     \
             __VA_ARGS__                                                                                      \
     }
-#define PATH_ROW(key, word, ...)                                                                             \
+/* words: values that are not paths, or NULL */
+#define PATH_ROW(key, words, word, ...)                                                                      \
     {                                                                                                        \
-#key, DDL_OPTION_PATH, AT(key), sizeof(((struct ddl_train_config *)0)->key), 0, 0, NULL, word,       \
+#key, DDL_OPTION_PATH, AT(key), sizeof(((struct ddl_train_config *)0)->key), 0, 0, words, word,      \
             __VA_ARGS__                                                                                      \
     }
-/* words: values that are not paths, or NULL */
 #define PATHS_ROW(key, words, ...)                                                                           \
     {                                                                                                        \
 #key, DDL_OPTION_PATHS, AT(key), sizeof(((struct ddl_train_config *)0)->key), 0, 0, words, "PATH",   \
@@ -200,7 +202,7 @@ static const double max_count = 9007199254740992.0; /* 2^53: exact in JSON every
     X(ANY,                                                                                                   \
       TEXT_ROW(match_flops, "NAME",                                                                          \
                "choose mlp_size so that a token costs as many FLOPs in training as with this named model"))  \
-    X(ANY, PATH_ROW(init_from, "DIR", "start from the weights and configuration of this model or run",       \
+    X(ANY, PATH_ROW(init_from, NULL, "DIR", "start from the weights and configuration of this model or run", \
                     .others = init_from_others))                                                             \
     X(ANY, TEXT_ROW(init_which, "MODEL", "init_from: " DDL_WHICH_HELP))                                      \
     X(ANY, { "ignore_extra", DDL_OPTION_BOOL, AT(ignore_extra), 0, 0, 0, NULL, NULL,                         \
@@ -220,8 +222,10 @@ static const double max_count = 9007199254740992.0; /* 2^53: exact in JSON every
     X(NOTED, { "format", DDL_OPTION_CHOICE, AT(format), 0, 0, 0, ddl_shards_format_names, "NAME",            \
                "format of the shards (auto: by their header; without one, train.bin and val.bin are read "   \
                "as nanogpt)" })                                                                              \
-    X(ANY, PATH_ROW(tokenizer, "PATH", "tokenizer to store with the model"))                                 \
-    X(ANY, PATH_ROW(out, "DIR", "run folder (empty: runs/MODEL-SIZE-N, N the first free number)",            \
+    X(ANY, PATH_ROW(tokenizer, tokenizer_words, "PATH",                                                      \
+                    "tokenizer to store with the model (" DDL_TOKENIZER_SHIPPED                              \
+                    ": GPT-2's, which comes with ddl)"))                                                     \
+    X(ANY, PATH_ROW(out, NULL, "DIR", "run folder (empty: runs/MODEL-SIZE-N, N the first free number)",      \
                     .aliases = "out_dir output_dir"))                                                        \
     X(NOTED, ROW(steps, DDL_OPTION_U64, 1, MAX_COUNT, "optimizer steps", .aliases = "max_steps max_iters",   \
                  .others = steps_others))                                                                    \
@@ -300,7 +304,7 @@ static const double max_count = 9007199254740992.0; /* 2^53: exact in JSON every
     X(ANY,                                                                                                   \
       { "tasks", DDL_OPTION_PATHS, AT(tasks), sizeof(((struct ddl_train_config *)0)->tasks), 0, 0, NULL,     \
         "LIST", "tasks to evaluate on: comma-separated names and .jsonl files, or all (empty: none)" })      \
-    X(ANY, PATH_ROW(tasks_data, "DIR", "folder with the files of the tasks"))                                \
+    X(ANY, PATH_ROW(tasks_data, NULL, "DIR", "folder with the files of the tasks"))                          \
     X(ANY,                                                                                                   \
       AUTO_ROW(tasks_every, 0, "steps/10, 1 to 1000", "steps between evaluations on the tasks (0: never)"))  \
     X(ANY, ROW(tasks_limit, DDL_OPTION_U64, 0, MAX_COUNT,                                                    \

@@ -235,8 +235,9 @@ static ddl_status begin_again(struct run *run, struct ddl_error *err)
 static bool is_own_tokenizer(const struct ddl_train_config *t, const char *path)
 {
     char out[RUN_PATH_SIZE], file[RUN_PATH_SIZE], own[RUN_PATH_SIZE];
-    return *t->tokenizer && ddl_path_canonical(t->out, out, sizeof out) &&
-           ddl_path_canonical(path, file, sizeof file) && ddl_path_canonical(t->tokenizer, own, sizeof own) &&
+    return *t->tokenizer && strcmp(t->tokenizer, DDL_TOKENIZER_SHIPPED) != 0 &&
+           ddl_path_canonical(t->out, out, sizeof out) && ddl_path_canonical(path, file, sizeof file) &&
+           ddl_path_canonical(t->tokenizer, own, sizeof own) &&
            (strcmp(own, file) == 0 || strcmp(own, out) == 0);
 }
 

@@ -1,0 +1,40 @@
+#define _POSIX_C_SOURCE 200809L
+#include "base/plugin.h"
+#include "ddl/file.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static bool exists(char *out, size_t size, const char *folder, const char *relative)
+{
+    int n = snprintf(out, size, "%s/%s", folder, relative);
+    return n > 0 && (size_t)n < size && ddl_file_exists(out);
+}
+
+/* In the folders above `file`, which is cut off: data/ of the source tree of a build, or share/ddl/ where it
+ * is installed. */
+static bool above(char *file, const char *relative, char *out, size_t size)
+{
+    for (char *slash = strrchr(file, '/'); slash; slash = strrchr(file, '/')) {
+        char folder[DDL_PLUGIN_PATH_SIZE + 16];
+        *slash = '\0';
+        snprintf(folder, sizeof folder, "%s/data", file);
+        if (exists(out, size, folder, relative))
+            return true;
+        snprintf(folder, sizeof folder, "%s/share/ddl", file);
+        if (exists(out, size, folder, relative))
+            return true;
+    }
+    return false;
+}
+
+bool ddl_file_find_shipped(const char *relative, char *out, size_t size)
+{
+    char file[DDL_PLUGIN_PATH_SIZE];
+    if ((ddl_plugin_own_file(file) && above(file, relative, out, size)) ||
+        exists(out, size, "data", relative))
+        return true;
+    *out = '\0';
+    return false;
+}
