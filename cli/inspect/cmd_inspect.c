@@ -4,6 +4,7 @@
 #include "cli/inspect/inspect.h"
 #include "cli/output/page.h"
 #include "cli/output/terminal.h"
+#include "cli/model/force.h"
 #include "cli/model/token_data.h"
 #include "cli/model/windows.h"
 
@@ -19,6 +20,7 @@ struct flags {
     struct ddl_inspect_config inspect;
     bool json, quiet;
     char html[PAGE_PATH];
+    char force[FORCE_SIZE];
     char save_states[1024], save_sublayers[4096];
     uint64_t save_every;
 };
@@ -34,6 +36,7 @@ static const struct ddl_option rows[] = {
       "singular values over depth: use at least this many tokens, evenly spaced (0: none)" },
     MODEL_ROWS(struct flags),
     SEQ_ROW_OF(struct flags, inspect.seq),
+    FORCE_ROW(struct flags, "inspect with a changed update, see below; may be repeated"),
     { "save_states", DDL_OPTION_PATH, AT(save_states), sizeof((struct flags *)0)->save_states, 0, 0, NULL,
       "FILE", "write the states after sublayers to this safetensors file" },
     { "save_sublayers", DDL_OPTION_STRING, AT(save_sublayers), sizeof((struct flags *)0)->save_sublayers, 0,
@@ -75,7 +78,10 @@ static ddl_status inspect_tokens(const struct flags *flags, const struct folder 
     config.progress = show_progress;
     config.user = &work;
     struct token_data data;
+    const struct ddl_eval_config windows = { .seq = config.seq, .max_tokens = config.max_tokens };
     ddl_status status = token_data_open(&data, &flags->tokens, flags->quiet, err);
+    if (!status)
+        status = token_data_force(flags->force, &data, folder, &flags->model, &windows, err);
     if (!status)
         status = token_data_inspect(&data, folder, &flags->model, &config, out, err);
     progress_line_clear(&work.line);
@@ -91,8 +97,11 @@ static ddl_status inspect_prompt(const struct flags *flags, const struct folder 
                                                .states_every = flags->inspect.states_every,
                                                .states_of = flags->inspect.states_of };
     size_t context = ddl_model_config(folder->model)->block_size;
-    ddl_status status = ddl_inspect_text(out, folder->model, folder->tokenizer, flags->prompt,
-                                         strlen(flags->prompt), &config, err);
+    *out = NULL;
+    ddl_status status = token_data_force(flags->force, NULL, folder, &flags->model, NULL, err);
+    if (!status)
+        status = ddl_inspect_text(out, folder->model, folder->tokenizer, flags->prompt, strlen(flags->prompt),
+                                  &config, err);
     if (!status && ddl_inspect_tokens(*out) > context)
         status = ddl_error_set(err, DDL_E_USAGE,
                                "--prompt: expected at most %zu tokens (the model's context), found %llu",
@@ -161,7 +170,7 @@ static int cmd_inspect(int argc, char **argv)
         status = prompt ? inspect_prompt(&flags, &folder, &inspection, &err)
                         : inspect_tokens(&flags, &folder, &inspection, &err);
     const struct inspected inspected = {
-        .dir = argv[1], .folder = &folder, .inspection = inspection, .prompt = prompt
+        .dir = argv[1], .folder = &folder, .inspection = inspection, .force = flags.force, .prompt = prompt
     };
     if (!status)
         (flags.json ? print_inspection_json : print_inspection)(&inspected);
@@ -189,8 +198,12 @@ const struct command inspect_command = {
             "sublayer, gate by position, singular values over depth, and the tokens with the most extreme "
             "gates",
             "in context. --prompt prints the gate of every sublayer for each token of one prompt, or where",
-            "there is no gate, the size of the step. docs/inspect.md has the definitions.", NULL },
+            "there is no gate, the size of the step. --force SPEC changes the updates of some sublayers, as "
+            "in",
+            "ddl eval. docs/inspect.md has the definitions.", NULL },
     .options = { { .rows = rows, .defaults = defaults } },
+    .keys_title = "keys of --force",
+    .keys = force_notes,
     .examples =
         (const struct note[]){
             { "ddl inspect my/run --val-data my/shards", "on validation shards" },

@@ -13,7 +13,8 @@ struct inspected {
     const char *dir;
     const struct folder *folder;
     const ddl_inspection *inspection;
-    bool prompt; /* of one prompt, which is shown token by token */
+    const char *force; /* specs of --force, one a line */
+    bool prompt;       /* of one prompt, which is shown token by token */
 };
 
 /* Print it to standard output. */

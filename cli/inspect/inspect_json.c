@@ -1,5 +1,6 @@
 /* ddl inspect --json and the data of --html. */
 #include "cli/inspect/inspect.h"
+#include "cli/model/force.h"
 #include "cli/output/page.h"
 
 #include <math.h>
@@ -211,6 +212,7 @@ static void write_inspection_json(struct ddl_json *json, const char *key, const 
     struct ddl_loss loss = ddl_inspect_loss(in);
     ddl_json_open(json, key, '{');
     print_saved_model_json(json, &i->folder->found);
+    print_force_json(json, i->force);
     ddl_json_count(json, "tokens", ddl_inspect_tokens(in));
     ddl_json_count(json, "seq", ddl_inspect_seq(in));
     ddl_json_number(json, "loss", loss.sum / (double)loss.n_targets, 9);

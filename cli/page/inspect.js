@@ -18,6 +18,7 @@ function summary() {
     ["loss (nats)", fixed(result.loss, 4)], ["tokens", count(result.tokens)], ["sequence length", count(result.seq)],
     ["sublayers", String(sublayers.length)],
     result.saved_model ? ["saved model", result.saved_model.name] : null,
+    result.force ? ["forced", result.force.join("; ")] : null,
     depth ? ["log |det| over depth", precise(depth.log_det)] : null,
     depth && depth.tokens ? ["singular values over depth", `${precise(depth.sigma_min)} to ${precise(depth.sigma_max)}`] : null,
   ]));

@@ -139,6 +139,35 @@ static void a_prompt_by_token(void **state)
     assert_printed("  <|endoftext|>\n");
 }
 
+/* The model is inspected as ddl eval --force evaluates it. */
+static void forced_updates(void **state)
+{
+    (void)state;
+    char options[2400];
+    snprintf(options, sizeof options,
+             "--text '%s' --force layers=1,sub=mlp,beta=0.5 --force layers=2,update=write", text);
+    json_t *root = inspect(delta, options);
+    json_t *eval = ddl_json("eval '%s' --backend ref --json %s", delta, options);
+    assert_true(fabs(number_of(json_array_get(json_object_get(eval, "models"), 0), "loss") -
+                     number_of(root, "loss")) < 1e-6);
+    const json_t *sublayers = json_object_get(root, "sublayers");
+    assert_true(number_of(json_array_get(sublayers, 3), "beta_min") == 0.5 &&
+                number_of(json_array_get(sublayers, 3), "beta_max") == 0.5);
+    assert_true(number_of(json_array_get(sublayers, 2), "beta_min") != 0.5);
+    assert_string_equal(json_string_value(json_array_get(json_object_get(root, "force"), 1)),
+                        "layers=2,update=write");
+    json_decref(eval);
+    json_decref(root);
+    snprintf(options, sizeof options, "--text '%s' --force beta=mean", text);
+    root = inspect(delta, options);
+    const json_t *first = json_array_get(json_object_get(root, "sublayers"), 0);
+    assert_true(number_of(first, "beta_min") == number_of(first, "beta_max"));
+    json_decref(root);
+    root = inspect(add, "--prompt 'Permission is' --force f_scale=0");
+    assert_true(number_of(json_array_get(json_object_get(root, "sublayers"), 0), "step") == 0);
+    json_decref(root);
+}
+
 /* ---- text ---- */
 
 static void summary(void **state)
@@ -172,6 +201,8 @@ static void refusals(void **state)
     assert_printed("--prompt: expected at most 16 tokens (the model's context), found ");
     assert_int_equal(ddl("inspect '%s' --prompt x --tokens 8", delta), 2);
     assert_printed("--tokens: expected with --val-data or --text");
+    assert_int_equal(ddl("inspect '%s' --prompt x --force beta=mean", delta), 2);
+    assert_printed("--force: beta=mean: expected with --val-data or --text");
     const struct refusal list[] = {
         { "inspect x --text a --format auto", 2, "--format: expected with --val-data" },
         { "inspect x --text a --save-every 2", 2, "--save-every: expected with --save-states" },
@@ -186,11 +217,9 @@ static void refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(steps_and_sums),
-        cmocka_unit_test(figures_agree),
-        cmocka_unit_test(tokens_are_limited),
-        cmocka_unit_test(a_prompt_by_token),
-        cmocka_unit_test(summary),
+        cmocka_unit_test(steps_and_sums),     cmocka_unit_test(figures_agree),
+        cmocka_unit_test(tokens_are_limited), cmocka_unit_test(a_prompt_by_token),
+        cmocka_unit_test(forced_updates),     cmocka_unit_test(summary),
         cmocka_unit_test(refusals),
     };
     return cmocka_run_group_tests(tests, write_inputs, NULL);
