@@ -46,6 +46,12 @@ def sequences_of(tensors: dict) -> np.ndarray:
     return tensors["index"] - tensors["positions"]
 
 
+def sublayer_names(tensors: dict) -> list:
+    """The names of the states, in the order of the sublayers."""
+    return sorted((name for name in tensors if "." in name),
+                  key=lambda name: (int(name.split(".")[0]), name.split(".")[1] != "attn"))
+
+
 def probe(states: np.ndarray, labels: np.ndarray, fitted: np.ndarray, c: float) -> float:
     model = make_pipeline(StandardScaler(), LogisticRegression(C=c, max_iter=1000))
     model.fit(states[fitted], labels[fitted])
@@ -77,10 +83,8 @@ def main() -> None:
         sys.exit("expected two different labels to fit to, and a token to test on")
     values, counts = np.unique(labels[fitted], return_counts=True)
     chance = float(np.mean(labels[~fitted] == values[counts.argmax()]))
-    names = sorted((name for name in tensors if "." in name),
-                   key=lambda name: (int(name.split(".")[0]), name.split(".")[1] != "attn"))
     accuracy = {}
-    for name in names:
+    for name in sublayer_names(tensors):
         states = tensors[name][known]
         accuracy[name] = probe(states.reshape(len(states), -1), labels, fitted, arguments.c)
     if arguments.json:

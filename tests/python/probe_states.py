@@ -1,7 +1,9 @@
-"""Tests python/probe_states.py: labels that a state has or has not, and the states of a model that ddl saved."""
+"""Tests python/probe_states.py: labels that a state has or has not, and the states of a model that ddl saved; and
+python/pointer_states.py."""
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -73,6 +75,34 @@ def of_a_model() -> None:
     assert figures("states.safetensors", "--offset", "3")["most_frequent"] < 0.5
 
 
+def of_pointers() -> None:
+    """The symbol itself is in every state; the script checks its labels against the answers."""
+    runs = SCRATCH / "pointers"
+    shutil.rmtree(runs, ignore_errors=True)
+    subprocess.run([PROGRAM, "data", "synthetic", "pointer", "--cycle", "--pair-tokens", "--pairs", "8", "--once", "--hops",
+                    "4", "--sequences", "40", "--val-sequences", "60", "--out", "pointer", "--overwrite", "--quiet"],
+                   cwd=SCRATCH, check=True, stdout=subprocess.DEVNULL)
+    for model in ("ddl-1", "baseline"):
+        name = "delta" if model == "ddl-1" else "add"
+        subprocess.run([PROGRAM, "train", "--model", model, "--size", "micro", "--num-hidden-layers", "2", "--hidden-size",
+                        "32", "--embedding-init-std", "0.5", "--block-size", "34", "--seq", "34", "--order", "aligned",
+                        "--batch", "2", "--steps", "2", "--warmup", "0", "--train-data", "pointer", "--val-data", "none",
+                        "--tokenizer", "pointer", "--out", str(runs / f"{name}_seed=1"), "--quiet"], cwd=SCRATCH, check=True)
+    command = [sys.executable, str(SOURCE / "python/pointer_states.py"), str(runs)]
+    options = ["--shards", str(SCRATCH / "pointer"), "--sequences", "60", "--ddl", PROGRAM]
+    first = subprocess.run(command + options, capture_output=True, text=True, encoding="utf-8")
+    assert first.returncode == 0, first.stderr
+    states = json.loads((runs / "delta_seed=1/states.json").read_text(encoding="utf-8"))
+    assert list(states)[:2] == ["", "no erase term"] and list(states[""]) == ["0.attn", "0.mlp", "1.attn", "1.mlp"]
+    assert all(len(row) == 5 and row[0] > 0.9 > row[4] for row in states[""].values()), states
+    assert states[""] != states["no erase term"]
+    assert list(json.loads((runs / "add_seed=1/states.json").read_text(encoding="utf-8"))) == [""]
+    again = subprocess.run(command, capture_output=True, text=True, encoding="utf-8")
+    assert again.returncode == 0 and again.stdout == first.stdout
+    assert "delta, no erase term" in first.stdout and first.stdout.count("add  ") == 2
+
+
 made_up()
 of_a_model()
+of_pointers()
 print("ok")
