@@ -60,8 +60,8 @@ def read_states(run: Path, arguments: argparse.Namespace, force: list[str]) -> d
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "states.safetensors"
         command = [arguments.ddl, "inspect", str(run), "--val-data", str(arguments.shards), "--seq", str(LENGTH)]
-        command += ["--tokens", str(arguments.sequences * LENGTH), "--spectrum-tokens", "0", "--threads", "1", "--quiet"]
-        command += ["--save-states", str(file), *(word for spec in force for word in ("--force", spec))]
+        command += ["--tokens", str(arguments.sequences * LENGTH), "--spectrum-tokens", "0", "--threads", "1"]
+        command += ["--quiet", "--save-states", str(file), *(word for spec in force for word in ("--force", spec))]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         return load_file(file)
 
