@@ -3,8 +3,8 @@
 
 For each sublayer, linear probes predict p^j(s), the symbol j hops after s, from the state at the position where the
 model predicts the answer p^4(s). Their accuracies on other sequences are written to states.json in the run's folder;
-a run that has one is not measured again. A table of means over seeds is printed: the highest accuracy after any
-sublayer, and that after the last one.
+a run that has one is not measured again. Two tables of means over seeds are printed: the highest accuracy after any
+sublayer, and that after the last one; and what is left of the hop before where a hop has appeared.
 
     python3 python/pointer_states.py runs/e2-pointer-states --shards data/shards/pointer-once/report
 
@@ -114,24 +114,26 @@ def main() -> None:
     parser.add_argument("--ddl", default="ddl", help="the program")
     arguments = parser.parse_args()
     table: dict[str, list[np.ndarray]] = {}
-    first: dict[str, list[int | None]] = {}
+    before: dict[str, list[list[float]]] = {}
     for run in sorted(arguments.runs.glob("*_seed=*")):
         for condition, accuracy in measure_run(run, arguments).items():
             name = re.sub("_seed=.*", "", run.name) + (", " + condition if condition else "")
             rows = np.array(list(accuracy.values()))
             table.setdefault(name, []).append(np.stack([rows.max(axis=0), rows[-1]]))
-            names = list(accuracy)
-            first.setdefault(name, []).append([names.index(at) if (at := appeared(accuracy, j)) else None
-                                               for j in range(HOPS + 1)])
+            before.setdefault(name, []).append([accuracy[at][j - 1] if (at := appeared(accuracy, j)) else np.nan
+                                                for j in range(1, HOPS + 1)])
     print("accuracy: highest after any sublayer, after the last")
     print("model                         seeds " + "".join(f"{f'p^{j}(s)':>14s}" for j in range(HOPS + 1)))
     for name, values in table.items():
         highest, last = np.mean(values, axis=0)
         print(f"{name:30s}{len(values):5d} " + "".join(f"{high:8.2f}{end:6.2f}" for high, end in zip(highest, last)))
-    print("sublayer, of 24, after which the accuracy is 0.5; each seed")
-    for name, rows in first.items():
-        print(f"{name:35s} " + "  ".join(",".join("-" if at is None else str(at + 1) for at in column)
-                                          for column in zip(*rows)))
+    print(f"\naccuracy of the hop before where that of a hop is first {APPEARED}, and in how many seeds it is")
+    for name, rows in before.items():
+        known = np.array(rows)
+        cells = ((np.nanmean(column) if seen else np.nan, seen)
+                 for column, seen in zip(known.T, np.isfinite(known).sum(axis=0)))
+        print(f"{name:30s}{len(rows):5d} " + " " * 14 + "".join(f"{mean:8.2f}{seen:6d}" for mean, seen in cells))
+
 
 
 if __name__ == "__main__":
