@@ -124,10 +124,10 @@ if ! ldconfig -p 2>/dev/null | grep -q 'libcuda\.so\.1'; then
     check no_driver message 'libcuda.so.1.*install the NVIDIA driver' A=
 fi
 check no_device message 'there is no NVIDIA GPU' "$in" CUDA_SIM_DEVICES=0
-check old_driver message 'the driver is for CUDA 12.4: expected 13.0 or newer' "$in" CUDA_SIM_VERSION=12040
+check old_driver message 'the driver is for CUDA 12.4: expected 13.0 or newer: update it, or use --backend cpu$' "$in" CUDA_SIM_VERSION=12040
 check old_device message 'simulated GPU has compute capability 7.5: expected 8.0 or newer: use another device .ddl info --backends. or --backend cpu$' "$in" CUDA_SIM_CAPABILITY=75
 check busy_device message 'cuda:0: another program has the device for itself: wait until it ends, or use another device: ddl info' "$in" CUDA_SIM_EXCLUSIVE=1
-check small_device message 'out of device memory' "$in" CUDA_SIM_MEMORY=10000
+check small_device message 'out of device memory.*: use a device with more memory, or --backend cpu$' "$in" CUDA_SIM_MEMORY=10000
 check lost_device lost_device
 backend=cuda:2
 check unknown_device message 'backend cuda:2: expected a device from cuda:0 to cuda:1' "$in" CUDA_SIM_DEVICES=2

@@ -197,6 +197,8 @@ static size_t op_bytes(const struct ddl_limits *limits)
     return most;
 }
 
+#define OTHER_DEVICE ": use a device with more memory, or --backend cpu"
+
 static ddl_status reserve(void *ctx, const struct ddl_limits *limits, struct ddl_error *err)
 {
     struct cuda_device *d = ctx;
@@ -216,10 +218,12 @@ static ddl_status reserve(void *ctx, const struct ddl_limits *limits, struct ddl
     if (!d->workspace)
         d->workspace = cuda_alloc(d, CUDA_WORKSPACE + CUDA_REPACKED);
     if (!d->workspace)
-        return ddl_error_set(err, DDL_E_MEMORY, "backend cuda: out of device memory: workspace of %d MiB",
+        return ddl_error_set(err, DDL_E_MEMORY,
+                             "backend cuda: out of device memory: workspace of %d MiB" OTHER_DEVICE,
                              (CUDA_WORKSPACE + CUDA_REPACKED) >> 20);
     if (of_ops && !cuda_enlarge(d, &d->op_memory, &d->op_bytes, of_ops))
-        return ddl_error_set(err, DDL_E_MEMORY, "backend cuda: out of device memory: %zu MiB for ops",
+        return ddl_error_set(err, DDL_E_MEMORY,
+                             "backend cuda: out of device memory: %zu MiB for ops" OTHER_DEVICE,
                              of_ops >> 20);
     if (summed <= d->summed)
         return DDL_OK;
@@ -228,7 +232,8 @@ static ddl_status reserve(void *ctx, const struct ddl_limits *limits, struct ddl
     d->scratch = scratch;
     d->summed = enough ? summed : 0;
     if (!enough)
-        return ddl_error_set(err, DDL_E_MEMORY, "backend cuda: out of device memory: scratch of %zu MiB",
+        return ddl_error_set(err, DDL_E_MEMORY,
+                             "backend cuda: out of device memory: scratch of %zu MiB" OTHER_DEVICE,
                              scratch_bytes(d, summed) >> 20);
     return DDL_OK;
 }

@@ -70,9 +70,11 @@ static ddl_status initialize(struct ddl_error *err)
                              cuda_driver_error(&driver, result, text, sizeof text));
     result = driver.version(&version);
     if (!result && version < CUDA_DRIVER_VERSION)
-        return ddl_error_set(
-            err, DDL_E_UNSUPPORTED, "backend cuda: the driver is for CUDA %d.%d: expected %d.%d or newer",
-            version / 1000, version % 1000 / 10, CUDA_DRIVER_VERSION / 1000, CUDA_DRIVER_VERSION % 1000 / 10);
+        return ddl_error_set(err, DDL_E_UNSUPPORTED,
+                             "backend cuda: the driver is for CUDA %d.%d: expected %d.%d or newer: update "
+                             "it, or use --backend cpu",
+                             version / 1000, version % 1000 / 10, CUDA_DRIVER_VERSION / 1000,
+                             CUDA_DRIVER_VERSION % 1000 / 10);
     if (!result)
         result = driver.device_count(&device_count);
     if (result)
