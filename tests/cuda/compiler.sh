@@ -1,6 +1,7 @@
 #!/bin/sh
 # compiler.sh SOURCE [NVCC]: what nvcc makes of the CUDA kernels: none spills registers to memory, those of docs/cuda.md's
-# table have the registers, vector accesses and tensor-core instructions that it says.
+# table have the registers, vector accesses and tensor-core instructions that it says; and the machine code has such
+# accesses and instructions too, where there is a disassembler (nvdisasm).
 #   compiler.sh --table SOURCE NVCC prints that table.
 set -eu
 table=
@@ -8,6 +9,7 @@ table=
 source=$1
 nvcc=${2:-}
 architectures="80 90 100 120"
+disassembler=$(command -v nvdisasm || true)
 . "$source/tests/support/checks.sh"
 [ -n "$nvcc" ] || { skip compiler "there is no nvcc"; finish; }
 
@@ -31,6 +33,13 @@ compile() {
                 }
                 print kernel, architecture, registers, shared, spilled
             }' ptxas.txt
+        [ -n "$disassembler" ] || continue
+        "$disassembler" -c "$name.cubin" >machine.txt
+        awk -v architecture="$architecture" '
+            /^\.text\./ { kernel = $1; gsub(/^\.text\.|:$/, "", kernel); seen[kernel] }
+            /(LDG|STG|LDGSTS)\.[.A-Z0-9]*128/ { vectors[kernel]++ }
+            /HMMA/ { mma[kernel]++ }
+            END { for (kernel in seen) print kernel, "machine", architecture, vectors[kernel] + 0, mma[kernel] + 0 }' machine.txt
     done
     awk '/\.entry/ { kernel = $3; sub(/\(.*/, "", kernel); order[++n] = kernel }
         /^\.maxntid/ { threads[kernel] = $2 + 0 }
@@ -47,6 +56,7 @@ print_table() {
     echo "kernel                       threads  registers    occupancy  shared  16-byte  mma"
     echo "                                      8.0 9.0 10.0         %   bytes accesses"
     awk 'function unless_0(x) { return x ? x : "" }
+        $2 == "machine" { next }
         $2 == "ptx" { order[++n] = $1; threads[$1] = $3; vectors[$1] = $4; mma[$1] = $5; next }
         { registers[$1, $2] = $3; if ($2 == 90) shared[$1] = $4 }
         END {
@@ -74,7 +84,7 @@ done
 
 # Each kernel has a line of each architecture.
 complete() {
-    awk -v list="$architectures" '{ lines[$1, $2]++ }
+    awk -v list="$architectures" '$2 != "machine" { lines[$1, $2]++ }
         $2 == "ptx" { kernels[++n] = $1 }
         END {
             if (n == 0) print "no kernels"
@@ -86,7 +96,24 @@ complete() {
     ! grep . missing.txt || fail "ptxas reports nothing of them"
 }
 
-no_spills() { ! awk '$2 != "ptx" && $5 > 0' kernels.txt | grep . || fail "registers are spilled to memory"; }
+no_spills() { ! awk '$2 ~ /^[0-9]+$/ && $5 > 0' kernels.txt | grep . || fail "registers are spilled to memory"; }
+
+# Where PTX has 128-bit accesses or tensor-core instructions, ptxas must keep some.
+machine_code() {
+    awk '$2 == "ptx" { vectors[$1] = $4; mma[$1] = $5; next }
+        $2 == "machine" { n++; found_vectors[$1, $3] = $4; found_mma[$1, $3] = $5; kernel[n] = $1; architecture[n] = $3 }
+        END {
+            if (n == 0) print "no machine code"
+            for (i = 1; i <= n; i++) {
+                k = kernel[i]
+                a = architecture[i]
+                if (vectors[k] && !found_vectors[k, a]) print k, a, "no 128-bit access"
+                if (mma[k] && !found_mma[k, a]) print k, a, "no tensor-core instruction"
+                if (k ~ /^attention_mma/ && !mma[k]) print k, "no mma in PTX"
+            }
+        }' kernels.txt >missing.txt
+    ! grep . missing.txt || fail "the machine code differs"
+}
 
 # Other versions of nvcc allocate registers differently.
 as_documented() {
@@ -97,6 +124,11 @@ as_documented() {
 
 check complete complete
 check no_spills no_spills
+if [ -n "$disassembler" ]; then
+    check machine_code machine_code
+else
+    skip machine_code "there is no nvdisasm"
+fi
 case $("$nvcc" --version) in
     *"release 13.0"*) check as_documented as_documented ;;
     *) skip as_documented "the table is that of nvcc 13.0" ;;
