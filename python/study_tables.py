@@ -7,6 +7,7 @@
     python3 study_tables.py stream OUT                sizes of the stream and of the updates during training
     python3 study_tables.py gates OUT --val-data DIR  gates of each sublayer
     python3 study_tables.py mixing OUT --val-data DIR weights of the schemes that mix states or values
+    python3 study_tables.py groups OUT                accuracies in each group of a mask, from the groups.json of each run
     python3 study_tables.py forces OUT --val-data DIR losses of the trained models with forced updates
 
 OUT is the folder of a sweep: each group is a model, its runs are seeds. Needs nothing but Python 3.9 and the program
@@ -261,6 +262,25 @@ def mixing(options: argparse.Namespace) -> None:
         table(["model", "sum after layer", "weights, from the embedding to this layer"], sums)
 
 
+def groups(options: argparse.Namespace) -> None:
+    """Shares of answers that are right; groups.json is the output of ddl eval --groups --json."""
+    def shares(run: str) -> dict[str, float]:
+        text = (options.out / run / "groups.json").read_text(encoding="utf-8")
+        found = json.loads(text)["models"][0]["groups"]
+        rest = found[1:]
+        share = {str(one["group"]): one["exact_match"] for one in found}
+        if rest:
+            share["without the first"] = (sum(one["exact_match"] * one["answers"] for one in rest) /
+                                          sum(one["answers"] for one in rest))
+        return share
+
+    measured = {name: [shares(run) for run in runs] for name, runs in groups_of(options).items()}
+    columns = list(max((runs[0] for runs in measured.values()), key=len))
+    rows = [[name, str(len(runs)), *(f"{100 * mean([run[column] for run in runs]):.0f} %" for column in columns)]
+            for name, runs in measured.items()]
+    table(["model", "seeds", *columns], rows)
+
+
 def forces(options: argparse.Namespace) -> None:
     def loss(run: str, force: str | None) -> float | None:
         arguments = ["eval", options.out / run, "--val-data", options.val_data, "--val-tokens", options.tokens]
@@ -282,7 +302,8 @@ def forces(options: argparse.Namespace) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    tables = {"losses": losses, "rates": rates, "stream": stream, "gates": gates, "mixing": mixing, "forces": forces}
+    tables = {"losses": losses, "rates": rates, "stream": stream, "gates": gates, "mixing": mixing, "groups": groups,
+              "forces": forces}
     parser.add_argument("table", choices=tables)
     parser.add_argument("out", metavar="OUT", type=Path, help="folder of the sweep")
     parser.add_argument("--program", default="ddl", help="the program (default: ddl)")

@@ -110,6 +110,22 @@ def trained() -> None:
                      "ddl-2step": [True, True, False]}, empty
 
 
+def groups() -> None:
+    """Accuracies of two groups with 30 and 10 answers, and of a third."""
+    for number, name in enumerate(MODELS):
+        for seed in (0, 1):
+            found = [{"group": 1, "exact_match": 0.5, "answers": 7},
+                     {"group": 2, "exact_match": 0.1 * number, "answers": 30},
+                     {"group": 4, "exact_match": 0.2 * seed, "answers": 10}]
+            text = json.dumps({"models": [{"loss": 1, "groups": found}]})
+            (SCRATCH / f"runs/{name}_seed={seed}/groups.json").write_text(text, encoding="utf-8")
+    (found,) = tables("groups", "runs")
+    assert found[0] == ["model", "seeds", "1", "2", "4", "without the first"] and [row[0] for row in found[1:]] == MODELS
+    for number, row in enumerate(found[1:]):
+        assert row[1:5] == ["2", "50 %", f"{10 * number} %", "10 %"], row
+        assert row[5] == f"{100 * (3 * number + 1) / 40:.0f} %", row
+
+
 def mistakes() -> None:
     for arguments, message in (
             (("losses", "nowhere"), "nowhere/sweep.json: cannot be read"),
@@ -137,7 +153,7 @@ def main() -> None:
     ddl("tokenizer", "train", text, "--vocab-size", 512, "--out", "shards/tokenizer.json")
     ddl("data", "build", text, "--tokenizer", "shards/tokenizer.json", "--val-fraction", 0.1, "--out", "shards")
     ddl("sweep", "sweep.yaml", "--jobs", 2)
-    for test in (losses, rates, stream, trained, mistakes):
+    for test in (losses, rates, stream, trained, groups, mistakes):
         test()
         print(f"{test.__name__} passed")
 
