@@ -1,6 +1,7 @@
 #!/bin/sh
 # models.sh SOURCE PROGRAM PLUGIN DRIVER_FOLDER: commands on a simulated CUDA device compared with the CPU: a model's loss in
-# each format of the weights, and training under each recompute choice; training with TF32; test vectors in bfloat16.
+# each format of the weights, and training under each recompute choice; training with TF32; test vectors in bfloat16; what
+# inspect, ablate, tasks and graft print.
 set -eu
 . "$1/tests/cuda/device_support.sh"
 
@@ -184,6 +185,33 @@ no_tf32() {
     done
 }
 
+# figures COMMAND...: what it prints of the model in run_cpu has the same figures on cpu and cuda, up to roundings (see
+# same_gradients), and the same words.
+figures() {
+    for backend in cpu cuda; do
+        rm -rf grafted
+        simulated "$ddl" "$@" --backend "$backend" --threads 1 --json >out 2>error || { cat error; fail "$1 on $backend"; }
+        grep -o '"\(loss\|step\|write\|erase\|beta_mean\|channel_rms\|loss_before\|acc\|behavior\|rule\)":[^,}]*' out | tr -d '[' >"figures_$backend"
+    done
+    paste -d : figures_cpu figures_cuda | awk -F : '
+        $2 ~ /^[-0-9.e]+$/ { d = $2 - $4; size = $2 < 0 ? -$2 : $2; wrong = (d < 0 ? -d : d) > 1e-5 * size; numbers++ }
+        $2 !~ /^[-0-9.e]+$/ { wrong = $2 != $4 }
+        wrong || $1 != $3 { print; bad = 1 }
+        END { exit bad || !numbers }' || fail "$1 differs"
+}
+
+tasks() {
+    printf '{"context": "1\\n2\\n3\\n", "target": "4"}\n{"context": "7\\n8\\n", "target": "9"}\n' >own.jsonl
+    figures eval run_cpu --tasks own.jsonl
+}
+
+graft() {
+    train cpu --model baseline
+    rm -rf run_add
+    mv run_cpu run_add
+    figures graft run_add --layers 0 --val-data shards --val-tokens 32 --seq 16 --out grafted
+}
+
 # A model in bfloat16 whose gradients cancel: roundings of the softmax weights exceed the limits.
 canceling() { simulated "$ddl" verify "$source/tests/golden/hyper" --backend cuda --dtype bf16 >model.txt || { cat model.txt; fail "the model differs"; }; }
 
@@ -204,6 +232,10 @@ check sweep sweep
 for format in f32 bf16 int8; do
     check "weights_$format" weights "$format"
 done
+check inspect figures inspect run_cpu --text text.txt --seq 16 --tokens 32 --spectrum-tokens 0
+check ablate figures ablate run_cpu --text text.txt --seq 16
+check tasks tasks
+check graft graft
 check tf32 tf32
 check no_tf32 no_tf32
 check canceling canceling
