@@ -23,16 +23,24 @@ trap 'rm -f "$report"' EXIT
 # sum KEY FILE: of the numbers with that key
 sum() { grep -o "\"$1\": [0-9.eE+-]*" "$2" | awk '{ sum += $2 } END { print sum }'; }
 
+# Without a plugin for CUDA no memory is planned; other errors are shown.
+has_plan=true
+"$ddl" train --dry-run --backend cuda --device-memory 1000 --model baseline --size micro --quiet >/dev/null 2>"$report" ||
+    { grep -q "unknown backend 'cuda'" "$report" && has_plan=false; }
+
 # step SIZE MODEL: FLOPs, bytes, seconds, MFU and bytes of memory (0: not known)
 step() {
     "$ddl" bench step --size "$1" --model "$2" --batch "$batch" --seq "$seq" --dtype "$dtype" --device-model "$device" \
         --json >"$report"
     figures="$(sum flops "$report") $(sum bytes "$report") $(field predicted_step_s <"$report") \
         $(field predicted_flops_share <"$report")"
-    "$ddl" train --dry-run --backend cuda --device-memory 1000 --size "$1" --model "$2" --batch "$batch" --seq "$seq" \
-        --dtype "$dtype" --json >"$report" 2>/dev/null || true
-    memory=$(sed -n 's/.*"memory":{[^}]*"total":\([0-9]*\).*/\1/p' "$report")
-    echo "$figures ${memory:-0}"
+    memory=0
+    if $has_plan; then
+        "$ddl" train --dry-run --backend cuda --device-memory 1000 --size "$1" --model "$2" --batch "$batch" --seq "$seq" \
+            --dtype "$dtype" --json >"$report"
+        memory=$(sed -n 's/.*"memory":{[^}]*"total":\([0-9]*\).*/\1/p' "$report")
+    fi
+    echo "$figures $memory"
 }
 
 printf '| model |'

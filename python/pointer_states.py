@@ -17,6 +17,7 @@ import argparse
 import json
 import re
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -49,7 +50,8 @@ def read_queries(shards: Path, sequences: int) -> tuple[np.ndarray, np.ndarray]:
             hops = [symbol[int(sequence[answer - 1])]]
             while len(hops) <= HOPS:
                 hops.append(after[hops[-1]])
-            assert hops[-1] == symbol[int(sequence[answer])]
+            if hops[-1] != symbol[int(sequence[answer])]:
+                sys.exit(f"{shards}: expected queries for {HOPS} hops around a cycle of {PAIRS} symbols")
             places.append(row * LENGTH + answer - 1)
             symbols.append(hops)
     return np.array(places), np.array(symbols)
@@ -95,7 +97,11 @@ def measure_run(run: Path, arguments: argparse.Namespace) -> dict[str, dict[str,
     """The accuracies in the model as trained, and of the delta rule also without erase terms."""
     file = run / "states.json"
     if file.exists():
+        if arguments.shards:
+            print(f"{run}: measured before; remove states.json to measure again", file=sys.stderr)
         return json.loads(file.read_text(encoding="utf-8"))
+    if not arguments.shards:
+        sys.exit(f"{run}: no states.json: expected --shards")
     found = {"": measure(run, arguments, [])}
     if run.name.startswith("delta"):
         found["no erase term"] = measure(run, arguments, ["update=write"])
@@ -115,7 +121,10 @@ def main() -> None:
     arguments = parser.parse_args()
     table: dict[str, list[np.ndarray]] = {}
     before: dict[str, list[list[float]]] = {}
-    for run in sorted(arguments.runs.glob("*_seed=*")):
+    runs = sorted(arguments.runs.glob("*_seed=*"))
+    if not runs:
+        sys.exit(f"{arguments.runs}: no runs (NAME_seed=N)")
+    for run in runs:
         for condition, accuracy in measure_run(run, arguments).items():
             name = re.sub("_seed=.*", "", run.name) + (", " + condition if condition else "")
             rows = np.array(list(accuracy.values()))

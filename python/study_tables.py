@@ -269,15 +269,19 @@ def groups(options: argparse.Namespace) -> None:
         found = json.loads(text)["models"][0]["groups"]
         rest = found[1:]
         share = {str(one["group"]): one["exact_match"] for one in found}
-        if rest:
-            share["without the first"] = (sum(one["exact_match"] * one["answers"] for one in rest) /
-                                          sum(one["answers"] for one in rest))
+        answers = sum(one["answers"] for one in rest)
+        if answers:
+            share[others] = sum(one["exact_match"] * one["answers"] for one in rest) / answers
         return share
 
+    others = "without the first"
     measured = {name: [shares(run) for run in runs] for name, runs in groups_of(options).items()}
-    columns = list(max((runs[0] for runs in measured.values()), key=len))
-    rows = [[name, str(len(runs)), *(f"{100 * mean([run[column] for run in runs]):.0f} %" for column in columns)]
-            for name, runs in measured.items()]
+    found = {column for runs in measured.values() for run in runs for column in run}
+    columns = [*sorted(found - {others}, key=int), *(found & {others})]
+    rows = []
+    for name, runs in measured.items():
+        means = [mean([run.get(column) for run in runs]) for column in columns]
+        rows.append([name, str(len(runs)), *("" if share is None else f"{100 * share:.0f} %" for share in means)])
     table(["model", "seeds", *columns], rows)
 
 

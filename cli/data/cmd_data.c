@@ -40,9 +40,8 @@ static const struct ddl_option info_flags[] = {
     FORMAT_ROW(struct data_flags),
     { "tokenizer", DDL_OPTION_PATH, offsetof(struct data_flags, tokenizer),
       sizeof((struct data_flags *)0)->tokenizer, 0, 0, NULL, "PATH",
-      "tokenizer that defines the vocabulary and the token that begins a document (empty: the shards' own, "
-      "if "
-      "recorded)" },
+      "tokenizer that defines the vocabulary and the token that begins a document, a file, a folder "
+      "or " DDL_TOKENIZER_SHIPPED " (empty: the shards' own, if recorded)" },
     { 0 },
 };
 

@@ -353,6 +353,8 @@ void print_inspection(const struct inspected *i)
         snprintf(mean, sizeof mean, "%.4f", loss.sum / (double)loss.n_targets);
     printf("%s: loss %s on %llu tokens in sequences of %zu\n", printable(i->dir), mean,
            (unsigned long long)ddl_inspect_tokens(in), ddl_inspect_seq(in));
+    for (const char *spec = i->force; *spec; spec += strcspn(spec, "\n") + (strchr(spec, '\n') != NULL))
+        printf("forced: %.*s\n", (int)strcspn(spec, "\n"), spec);
     if (i->prompt) {
         print_prompt_table(i);
         return;

@@ -31,7 +31,7 @@ struct model_flags {
 #define TOKENIZER_ROW_OF(type, field)                                                                        \
     {                                                                                                        \
         "tokenizer", DDL_OPTION_PATH, offsetof(type, field), sizeof(((type *)0)->field), 0, 0, NULL, "PATH", \
-            "tokenizer (empty: the one in the model folder)"                                                 \
+            "tokenizer, a file, a folder or " DDL_TOKENIZER_SHIPPED " (empty: the one in the model folder)"  \
     }
 #define BACKEND_ROW_OF(type, field)                                                                          \
     {                                                                                                        \

@@ -44,7 +44,8 @@ DDL_API ddl_status ddl_run_check_which(const char *name, const char *which, stru
  * Truncates to size. */
 DDL_API void ddl_run_describe(const struct ddl_run_model *model, char *out, size_t size);
 /* Compares the tokenizer at `path`, as ddl_tokenizer_load takes it, with its checksums in checksums.json or a
- * checkpoint's state.json, if there are any: DDL_E_FORMAT for a file that differs. */
+ * checkpoint's state.json, if there are any: DDL_E_FORMAT for a file that differs. DDL_TOKENIZER_SHIPPED has
+ * none. */
 DDL_API ddl_status ddl_run_check_tokenizer(const char *path, struct ddl_error *err);
 /* Whether a process is training in the run folder `folder`: it holds the folder's lock. False if that cannot
  * be found out. */

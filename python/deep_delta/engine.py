@@ -362,7 +362,7 @@ class Engine:
 
     path: a model folder, or a run, of which `which` selects the model: "last", "best", "final" or a step.
     dtype: "f32", "bf16", "int8" or, with backend "cuda", "tf32": the format of the weights in products. threads 0: one
-    for each core. verify: compare the files with their checksums. tokenizer: a folder or tokenizer.json; default: the one
+    for each core. verify: compare the files with their checksums. tokenizer: a folder, tokenizer.json, or "gpt2"; default: the one
     in the model folder.
     """
 
@@ -386,7 +386,8 @@ class Engine:
         config = lib.ddl_model_config(self._model.pointer).contents
         self.vocab_size, self.context = int(config.vocab_size), int(config.block_size)
         self.parameters = int(lib.ddl_model_size(self._model.pointer))
-        self._tokenizer_path = Path(tokenizer) if tokenizer is not None else self.path
+        # As it was given: "gpt2" is a name, "./gpt2" a folder.
+        self._tokenizer_path = os.fsencode(self.path if tokenizer is None else tokenizer)
         self._verify_tokenizer = verify and tokenizer is not None
         self._tokenizer: Handle | None = None
 
@@ -400,7 +401,7 @@ class Engine:
         """The tokenizer, loaded when it is first needed."""
         if self._tokenizer is None:
             loaded, error = Handle(self.lib, "ddl_tokenizer_free"), Error()
-            path = os.fsencode(self._tokenizer_path)
+            path = self._tokenizer_path
             if self._verify_tokenizer:
                 self._check(self.lib.ddl_run_check_tokenizer(path, error), error)
             self._check(self.lib.ddl_tokenizer_load(loaded.pointer, path, error), error)

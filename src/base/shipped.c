@@ -1,3 +1,5 @@
+/* ddl_file_find_shipped: first in the folders above this library or, where it is linked statically or its
+ * path is not absolute, the program; then in ./data. */
 #define _POSIX_C_SOURCE 200809L
 #include "base/plugin.h"
 #include "ddl/file.h"
@@ -32,8 +34,13 @@ static bool above(char *file, const char *relative, char *out, size_t size)
 bool ddl_file_find_shipped(const char *relative, char *out, size_t size)
 {
     char file[DDL_PLUGIN_PATH_SIZE];
-    if ((ddl_plugin_own_file(file) && above(file, relative, out, size)) ||
-        exists(out, size, "data", relative))
+    bool is_known = ddl_plugin_own_file(file) && *file == '/';
+    if (!is_known) {
+        ssize_t n = readlink("/proc/self/exe", file, sizeof file - 1);
+        is_known = n > 0;
+        file[is_known ? n : 0] = '\0';
+    }
+    if ((is_known && above(file, relative, out, size)) || exists(out, size, "data", relative))
         return true;
     *out = '\0';
     return false;

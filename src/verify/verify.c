@@ -42,7 +42,7 @@ const struct ddl_option *ddl_verify_options(void)
           "operand type of matrix products; bf16: models only, compared with ref in bf16" },
         { "recompute", DDL_OPTION_CHOICE, FIELD(recompute), 0, 0, ddl_recompute_names, "NAME",
           "what the backward pass recomputes, in models and curves" },
-        { "tokenizer", DDL_OPTION_PATH, FIELD(tokenizer), 0, 0, NULL, "DIR",
+        { "tokenizer", DDL_OPTION_PATH, FIELD(tokenizer), 0, 0, NULL, "PATH",
           "tokenizer of the tokenizer and tasks cases" },
         { "data", DDL_OPTION_PATH, FIELD(data), 0, 0, NULL, "DIR",
           "folder with the texts named by a files.json and, in its subfolder tasks, the files of the tasks" },

@@ -158,6 +158,8 @@ static void forced_updates(void **state)
                         "layers=2,update=write");
     json_decref(eval);
     json_decref(root);
+    assert_int_equal(ddl_stream(STANDARD_OUTPUT, "inspect '%s' --backend ref %s", delta, options), 0);
+    assert_printed("\nforced: layers=1,sub=mlp,beta=0.5\nforced: layers=2,update=write\n");
     snprintf(options, sizeof options, "--text '%s' --force beta=mean", text);
     root = inspect(delta, options);
     const json_t *first = json_array_get(json_object_get(root, "sublayers"), 0);

@@ -100,16 +100,19 @@ no_spills() { ! awk '$2 ~ /^[0-9]+$/ && $5 > 0' kernels.txt | grep . || fail "re
 
 # Where PTX has 128-bit accesses or tensor-core instructions, ptxas must keep some.
 machine_code() {
-    awk '$2 == "ptx" { vectors[$1] = $4; mma[$1] = $5; next }
-        $2 == "machine" { n++; found_vectors[$1, $3] = $4; found_mma[$1, $3] = $5; kernel[n] = $1; architecture[n] = $3 }
+    awk -v list="$architectures" '
+        $2 == "ptx" { kernels[++n] = $1; vectors[$1] = $4; mma[$1] = $5 }
+        $2 == "machine" { seen[$1, $3] = 1; found_vectors[$1, $3] = $4; found_mma[$1, $3] = $5 }
         END {
-            if (n == 0) print "no machine code"
+            m = split(list, each, " ")
             for (i = 1; i <= n; i++) {
-                k = kernel[i]
-                a = architecture[i]
-                if (vectors[k] && !found_vectors[k, a]) print k, a, "no 128-bit access"
-                if (mma[k] && !found_mma[k, a]) print k, a, "no tensor-core instruction"
+                k = kernels[i]
                 if (k ~ /^attention_mma/ && !mma[k]) print k, "no mma in PTX"
+                for (j = 1; j <= m; j++) {
+                    if (!seen[k, each[j]]) print k, each[j], "no machine code"
+                    if (vectors[k] && !found_vectors[k, each[j]]) print k, each[j], "no 128-bit access"
+                    if (mma[k] && !found_mma[k, each[j]]) print k, each[j], "no tensor-core instruction"
+                }
             }
         }' kernels.txt >missing.txt
     ! grep . missing.txt || fail "the machine code differs"

@@ -15,6 +15,7 @@ grep -q ddl-cc-ec names
 printf 'hello world' | "$ddl" data build --quiet --val-fraction 0 - --out gpt2
 "$ddl" train --quiet --model ddl-1 --size micro --tokenizer gpt2 --train-data gpt2 --val-data none --seq 2 --batch 1 --steps 1 \
     --warmup 0 --out named --threads 1
+(mkdir elsewhere && cd elsewhere && "$ddl" train --quiet ../named --resume --steps 2)
 
 i=0
 while [ $i -lt 200 ]; do

@@ -97,6 +97,8 @@ def of_pointers() -> None:
     assert all(len(row) == 5 and row[0] > 0.9 > row[4] for row in states[""].values()), states
     assert states[""] != states["no erase term"]
     assert list(json.loads((runs / "add_seed=1/states.json").read_text(encoding="utf-8"))) == [""]
+    empty = subprocess.run([*command[:2], str(SCRATCH)], capture_output=True, text=True, encoding="utf-8")
+    assert empty.returncode == 1 and "no runs (NAME_seed=N)" in empty.stderr
     again = subprocess.run(command, capture_output=True, text=True, encoding="utf-8")
     assert again.returncode == 0 and again.stdout == first.stdout
     assert "delta, no erase term" in first.stdout and first.stdout.count("add  ") == 2

@@ -117,21 +117,28 @@ def groups() -> None:
             found = [{"group": 1, "exact_match": 0.5, "answers": 7},
                      {"group": 2, "exact_match": 0.1 * number, "answers": 30},
                      {"group": 4, "exact_match": 0.2 * seed, "answers": 10}]
+            if seed == 1 and name == "mhc":
+                del found[2]  # a task whose last group no validation sequence has
             text = json.dumps({"models": [{"loss": 1, "groups": found}]})
             (SCRATCH / f"runs/{name}_seed={seed}/groups.json").write_text(text, encoding="utf-8")
     (found,) = tables("groups", "runs")
     assert found[0] == ["model", "seeds", "1", "2", "4", "without the first"] and [row[0] for row in found[1:]] == MODELS
     for number, row in enumerate(found[1:]):
+        if row[0] == "mhc":
+            assert row[1:5] == ["2", "50 %", f"{10 * number} %", "0 %"], row
+            continue
         assert row[1:5] == ["2", "50 %", f"{10 * number} %", "10 %"], row
         assert row[5] == f"{100 * (3 * number + 1) / 40:.0f} %", row
 
 
 def mistakes() -> None:
+    shutil.copytree(SCRATCH / "runs", SCRATCH / "without", ignore=shutil.ignore_patterns("groups.json"))
     for arguments, message in (
             (("losses", "nowhere"), "nowhere/sweep.json: cannot be read"),
             (("losses", "runs", "--baseline", "other"), "--baseline: other: expected one of baseline, gated"),
             (("losses", "runs", "--pairs", "other:baseline"), "--pairs: other: expected one of"),
             (("losses", "runs", "--pairs", "gated"), "--pairs: no name: expected one of"),
+            (("groups", "without"), "without: cannot be read: FileNotFoundError"),
             (("gates", "runs", "--val-data", "nowhere"), "nowhere: cannot open"),
             (("forces", "runs", "--val-data", "shards", "--forces", "beta=x"), "--force 'beta=x'")):
         done = script(*arguments)

@@ -1,5 +1,6 @@
 /* Tests text/load.c: error messages for corrupted and unsupported files, and unusual files that are
  * accepted. */
+#include "support/files.h"
 #include "support/support.h"
 
 #include "base/file.h"
@@ -359,6 +360,7 @@ static void the_shipped_one(void **state)
     struct ddl_error err;
     struct ddl_tokenizer_identity by_name, by_path;
     ddl_tokenizer *named, *read;
+    remove_scratch("named");
     assert_int_equal(mkdir(scratch_path("named"), 0777), 0);
     assert_ok(ddl_file_replace(scratch_path("named/gpt2"), "{", 1, &err), err);
     assert_int_equal(chdir(scratch_path("named")), 0);

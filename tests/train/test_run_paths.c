@@ -9,6 +9,7 @@
 
 #include <jansson.h>
 #include <limits.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static char root[800]; /* the scratch folder */
@@ -190,6 +191,31 @@ static void names_of_a_file(void **state)
     assert_null(strstr(notes, "val_data was"));
 }
 
+/* A value that is a word of its row, as gpt2 of a tokenizer, is no path; a path never becomes a word. */
+static void words_and_paths(void **state)
+{
+    (void)state;
+    static const struct {
+        enum ddl_path_use use;
+        const char *value, *mapped;
+    } cases[] = { { DDL_PATHS_STORE, "gpt2", "gpt2" },
+                  { DDL_PATHS_LOAD, "gpt2", "gpt2" },
+                  { DDL_PATHS_STORE, "./gpt2", "../../gpt2" },
+                  { DDL_PATHS_LOAD, "../../gpt2", "./gpt2" },
+                  { DDL_PATHS_STORE, "runs/a/gpt2", "./gpt2" },
+                  { DDL_PATHS_LOAD, "./gpt2", "runs/a/gpt2" },
+                  { DDL_PATHS_LOAD, "../../gpt2.json", "gpt2.json" } };
+    const struct ddl_option *row = ddl_option_find(ddl_train_options(), "tokenizer");
+    remove_scratch("words");
+    assert_int_equal(mkdir(scratch_path("words"), 0777), 0);
+    go_to("words");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char out[1024];
+        assert_true(ddl_train_map_paths(row, cases[i].use, "runs/a", cases[i].value, out, sizeof out));
+        assert_string_equal(out, cases[i].mapped);
+    }
+}
+
 /* A run of an earlier version: paths in recipe.yaml and state.json are relative to the directory of that
  * time. */
 static void former_runs(void **state)
@@ -289,8 +315,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(another_directory), cmocka_unit_test(absolute_paths),
         cmocka_unit_test(lists_of_paths),    cmocka_unit_test(names_of_a_file),
-        cmocka_unit_test(former_runs),       cmocka_unit_test(recipes_of_users),
-        cmocka_unit_test(long_paths),
+        cmocka_unit_test(words_and_paths),   cmocka_unit_test(former_runs),
+        cmocka_unit_test(recipes_of_users),  cmocka_unit_test(long_paths),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

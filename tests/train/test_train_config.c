@@ -362,9 +362,11 @@ static void a_run_stands_for_its_recipe(void **state)
     char *argv[] = { program, NULL };
     int n;
     snprintf(folder, sizeof folder, "%s", scratch_path("earlier"));
+    remove_scratch("earlier");
     assert_int_equal(mkdir(folder, 0777), 0);
-    assert_int_equal(ddl_train_configure(&t, folder, 1, argv, NULL, NULL, &n, &err), DDL_E_IO);
-    assert_non_null(strstr(err.text, "but a folder"));
+    assert_int_equal(ddl_train_configure(&t, folder, 1, argv, NULL, NULL, &n, &err), DDL_E_USAGE);
+    assert_non_null(
+        strstr(err.text, "expected a recipe or the folder of a run, found a folder without recipe.yaml"));
     write_file(scratch_path("earlier/recipe.yaml"), recipe, sizeof recipe - 1);
     assert_ok(ddl_train_configure(&t, folder, 1, argv, NULL, NULL, &n, &err), err);
     assert_true(t.lr == 0.1);

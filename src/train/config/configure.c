@@ -451,13 +451,17 @@ static ddl_status find_recipe(const struct sources *s, char **copy, const char *
     return status;
 }
 
-/* A run folder stands for its recipe, whose path is written to `path`. */
-static const char *recipe_file(const char *recipe, char *path, size_t size)
+/* A run folder stands for its recipe: *recipe becomes its path, which is written to `path`. */
+static ddl_status find_in_run(const char **recipe, char *path, size_t size, struct ddl_error *err)
 {
-    bool is_run = recipe && ddl_file_is_dir(recipe) &&
-                  ddl_path_join(path, size, recipe, ddl_run_file_name(DDL_FILE_RECIPE)) &&
-                  ddl_file_exists(path);
-    return is_run ? path : recipe;
+    if (!*recipe || !ddl_file_is_dir(*recipe))
+        return DDL_OK;
+    if (!ddl_path_join(path, size, *recipe, ddl_run_file_name(DDL_FILE_RECIPE)) || !ddl_file_exists(path))
+        return ddl_error_set(err, DDL_E_USAGE,
+                             "%.600s: expected a recipe or the folder of a run, found a folder without %s",
+                             *recipe, ddl_run_file_name(DDL_FILE_RECIPE));
+    *recipe = path;
+    return DDL_OK;
 }
 
 ddl_status ddl_train_configure(struct ddl_train_config *out, const char *recipe, int argc, char **argv,
@@ -478,7 +482,8 @@ ddl_status ddl_train_configure(struct ddl_train_config *out, const char *recipe,
         status = ddl_error_set(err, DDL_E_MEMORY, "out of memory for the table of options");
     if (!status)
         status = find_recipe(&s, copy, &recipe, err);
-    recipe = recipe_file(recipe, path, sizeof path);
+    if (!status)
+        status = find_in_run(&recipe, path, sizeof path, err);
     if (!status && recipe) {
         layer.path = recipe;
         s.layers = &layer;

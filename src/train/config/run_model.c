@@ -419,7 +419,7 @@ ddl_status ddl_run_check_tokenizer(const char *path, struct ddl_error *err)
     char folder[PATH_SIZE];
     const char *slash = strrchr(path, '/');
     ddl_status status = DDL_OK;
-    if (strcmp(path, DDL_TOKENIZER_SHIPPED) == 0) /* it has no checksums */
+    if (strcmp(path, DDL_TOKENIZER_SHIPPED) == 0) /* the shipped one has no checksums */
         return DDL_OK;
     if (!ddl_file_is_dir(path))
         return ddl_path_folder(path, folder, sizeof folder)

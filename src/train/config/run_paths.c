@@ -84,6 +84,10 @@ static bool map_value(const struct mapping *m, const struct ddl_option *row, con
         n = single ? strlen(value) : strcspn(value, ",");
         snprintf(part, sizeof part, "%.*s", (int)n, value);
         fits = m->tasks && is_task(part) ? copy(part, out, size) : map_one(m, part, out, size);
+        if (fits && single && *out && is_word(row, out)) { /* a file whose name is one of the words */
+            snprintf(part, sizeof part, "./%s", out);
+            fits = copy(part, out, size);
+        }
         if (!fits || value[n] == '\0')
             return fits;
         size_t used = strlen(out);

@@ -231,13 +231,18 @@ static ddl_status begin_again(struct run *run, struct ddl_error *err)
     return DDL_OK;
 }
 
+/* The path of the tokenizer; NULL if there is none, or if it is the shipped one. */
+static const char *tokenizer_file(const struct ddl_train_config *t)
+{
+    return *t->tokenizer && strcmp(t->tokenizer, DDL_TOKENIZER_SHIPPED) != 0 ? t->tokenizer : NULL;
+}
+
 /* Whether the run's tokenizer is read from this file of `out`, or from `out` as a folder. */
 static bool is_own_tokenizer(const struct ddl_train_config *t, const char *path)
 {
     char out[RUN_PATH_SIZE], file[RUN_PATH_SIZE], own[RUN_PATH_SIZE];
-    return *t->tokenizer && strcmp(t->tokenizer, DDL_TOKENIZER_SHIPPED) != 0 &&
-           ddl_path_canonical(t->out, out, sizeof out) && ddl_path_canonical(path, file, sizeof file) &&
-           ddl_path_canonical(t->tokenizer, own, sizeof own) &&
+    return tokenizer_file(t) && ddl_path_canonical(t->out, out, sizeof out) &&
+           ddl_path_canonical(path, file, sizeof file) && ddl_path_canonical(t->tokenizer, own, sizeof own) &&
            (strcmp(own, file) == 0 || strcmp(own, out) == 0);
 }
 
@@ -261,7 +266,7 @@ static ddl_status check_new(const struct ddl_train_config *t, bool has_run, stru
         bool kept;
     } inputs[] = { { "init_from", t->init_from, false },
                    { "init_from", from.path, false },
-                   { "tokenizer", t->tokenizer,
+                   { "tokenizer", tokenizer_file(t) ? t->tokenizer : "",
                      ddl_path_join(path, sizeof path, t->out, ddl_run_file_name(DDL_FILE_TOKENIZER)) &&
                          is_own_tokenizer(t, path) } };
     for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++) {
