@@ -22,7 +22,14 @@ python=${PYTHON:-python3}
 out=gpu-report device=cuda size=small batch=32 seq=1024 steps=10 minutes=8 models="" peers="baseline ddl-cc" golden=tests/golden ops=""
 take_options "--out --device --size --batch --seq --steps --minutes --models --peers --golden --ops" "$@"
 command -v "$ddl" >/dev/null || { echo "$0: $ddl not found: run ./dev gpu-bundle first" >&2; exit 1; }
-[ -n "$models" ] || models="baseline ddl-1 ddl-cc ddl-cc-ec gated attnres mhc hyper scale highway laurel denseformer resformer"
+# Without --models the other named models follow, as far as there is time.
+others=
+if [ -z "$models" ]; then
+    models="baseline ddl-1 ddl-cc ddl-cc-ec gated attnres mhc hyper scale highway laurel denseformer resformer"
+    for model in $("$ddl" info | awk '/^models/ { on = 1; next } /^[^ ]/ { on = 0 } on { print $1 }'); do
+        case " $models " in *" $model "*) ;; *) others="$others $model" ;; esac
+    done
+fi
 # PyTorch's packages have cuBLASLt: the folder of the environment says where.
 [ -n "${VIRTUAL_ENV:-}" ] || { VIRTUAL_ENV=$("$python" -c 'import sys; print(sys.prefix)') && export VIRTUAL_ENV; } || :
 mkdir -p "$out"
@@ -64,7 +71,7 @@ of() { [ ! -s "$out/$1" ] || field "$2" <"$out/$1" | awk -v format="${3:-%.9g}" 
 "$ddl" --version --verbose >"$out/device.txt" 2>&1
 "$ddl" info --backends >"$out/backends.txt" 2>&1
 cat "$out/backends.txt" >>"$out/device.txt"
-! command -v nvidia-smi >/dev/null || nvidia-smi >>"$out/device.txt" 2>&1 || :
+! command -v nvidia-smi >/dev/null || { nvidia-smi; nvidia-smi -q; } >>"$out/device.txt" 2>&1 || :
 # Of several devices the first is listed as cuda:0.
 name=$(sed -n "s/^  ${device%:0}\(:0\)\{0,1\}  *cuda:[0-9]* (\(.*\))\$/\2/p" "$out/backends.txt" | sed q)
 [ -n "$name" ] || { cat "$out/device.txt"; echo "$0: no device $device" >&2; exit 1; }
@@ -79,11 +86,15 @@ part "rates and ops" op.json 60 "$ddl" bench op --size "$size" --batch "$batch" 
 copy=$(of op.json copy | awk '{ print $1 / 1e12 }') products=$(of op.json gemm_bf16 | awk '{ print $1 / 1e12 }')
 copy=${copy:-3.0} products=${products:-790}
 has_torch=$("$python" -c 'import torch; print(torch.cuda.is_available())' 2>/dev/null) || has_torch=False
+# step MODEL: its time and the predicted one.
+step() {
+    bench step "$1" step 40 --batch "$batch" --seq "$seq" --steps "$steps" --backend "$device" --no-roofline --ops || :
+    bench step "$1" predicted 20 --batch "$batch" --seq "$seq" --device-model "${copy}TB/s ${products}TFLOP/s 1.5us" || :
+    warning=$(sed -n 's/.*"warning": "\([^"]*\)".*/\1/p' "$out/step-$1.json" 2>/dev/null) || :
+    [ -z "$warning" ] || echo "- step of $1: $warning" >>"$failures"
+}
 for model in $models; do
-    bench step "$model" step 40 --batch "$batch" --seq "$seq" --steps "$steps" --backend "$device" --no-roofline --ops || :
-    bench step "$model" predicted 20 --batch "$batch" --seq "$seq" --device-model "${copy}TB/s ${products}TFLOP/s 1.5us" || :
-    warning=$(sed -n 's/.*"warning": "\([^"]*\)".*/\1/p' "$out/step-$model.json" 2>/dev/null) || :
-    [ -z "$warning" ] || echo "- step of $model: $warning" >>"$failures"
+    step "$model"
     case " $peers " in *" $model "*) ;; *) continue ;; esac
     bench decode "$model" decode 30 --batch 32 --seq 512 --steps 64 --backend "$device" --no-roofline || :
     [ "$has_torch" = False ] ||
@@ -96,6 +107,11 @@ if command -v compute-sanitizer >/dev/null; then
             "$ddl" verify --ops rmsnorm_fwd delta_fwd delta_bwd attention_fwd matmul_bf16 --backend "$device" || :
     done
 fi
+
+for model in $others; do
+    step "$model"
+done
+models="$models $others"
 
 # What an op that runs alone takes at least: its bytes and its operations, at the rates above, and 10 us a call.
 slow_ops() {
