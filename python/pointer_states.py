@@ -58,12 +58,13 @@ def read_queries(shards: Path, sequences: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def read_states(run: Path, arguments: argparse.Namespace, force: list[str]) -> dict[str, np.ndarray]:
-    """The states after each sublayer of all tokens, in their order."""
+    """The states after each sublayer at the places of read_queries, in their order."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "states.safetensors"
         command = [arguments.ddl, "inspect", str(run), "--val-data", str(arguments.shards), "--seq", str(LENGTH)]
         command += ["--tokens", str(arguments.sequences * LENGTH), "--spectrum-tokens", "0", "--threads", "1"]
-        command += ["--quiet", "--save-states", str(file), *(word for spec in force for word in ("--force", spec))]
+        command += ["--quiet", "--save-counted", "--save-states", str(file)]
+        command += [word for spec in force for word in ("--force", spec)]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         return load_file(file)
 
@@ -72,9 +73,10 @@ def measure(run: Path, arguments: argparse.Namespace, force: list[str]) -> dict[
     """The accuracies of the probes for p^0(s) to p^4(s) after each sublayer."""
     places, symbols = read_queries(arguments.shards, arguments.sequences)
     states = read_states(run, arguments, force)
+    assert np.array_equal(states["index"], places)
     tested = np.random.default_rng(0).permutation(arguments.sequences)[: arguments.sequences // 4]
     fitted = ~np.isin(places // LENGTH, tested)
-    return {name: [probe(states[name][places].reshape(len(places), -1), symbols[:, j], fitted, 1.0)
+    return {name: [probe(states[name].reshape(len(places), -1), symbols[:, j], fitted, 1.0)
                    for j in range(HOPS + 1)] for name in sublayer_names(states)}
 
 

@@ -43,6 +43,8 @@ static const struct ddl_option rows[] = {
       0, NULL, "LIST", "sublayers of --save-states, such as 0.attn,3.mlp (empty: all)" },
     { "save_every", DDL_OPTION_U64, AT(save_every), 0, 1, 9e15, NULL, "N",
       "tokens of --save-states: one of every N" },
+    { "save_counted", DDL_OPTION_BOOL, AT(inspect.states_counted), 0, 0, 0, NULL, NULL,
+      "tokens of --save-states: only those before a token that the mask counts" },
     { "json", DDL_OPTION_BOOL, AT(json), 0, 0, 0, NULL, NULL, "print JSON with every figure" },
     HTML_ROW(struct flags),
     { "quiet", DDL_OPTION_BOOL, AT(quiet), 0, 0, 0, NULL, NULL, "print nothing but errors and the result" },
@@ -95,6 +97,7 @@ static ddl_status inspect_prompt(const struct flags *flags, const struct folder 
 {
     const struct ddl_inspect_config config = { .spectrum_tokens = flags->inspect.spectrum_tokens,
                                                .states_every = flags->inspect.states_every,
+                                               .states_counted = flags->inspect.states_counted,
                                                .states_of = flags->inspect.states_of };
     size_t context = ddl_model_config(folder->model)->block_size;
     *out = NULL;
@@ -114,7 +117,7 @@ static ddl_status check_effects(const struct flags *flags, const bool *given, st
 {
     static const char *const of_shards[] = { "format", NULL };
     static const char *const of_windows[] = { "tokens", "seq", NULL };
-    static const char *const of_states[] = { "save_sublayers", "save_every", NULL };
+    static const char *const of_states[] = { "save_sublayers", "save_every", "save_counted", NULL };
     ddl_status status = DDL_OK;
     if (!*flags->tokens.val_data)
         status = check_needs(rows, given, of_shards, "--val-data", err);

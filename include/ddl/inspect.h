@@ -36,6 +36,7 @@ struct ddl_inspect_config {
     ddl_progress_fn *progress; /* in tokens; it can end the calls that read all tokens; NULL: none         */
     void *user;                /* for progress                                                             */
     uint64_t states_every;     /* keep the states of each n-th token for ddl_inspect_save_states; 0: none  */
+    bool states_counted;       /* of them only those whose target counts: not where a mask has 0           */
     const char *states_of;     /* after these sublayers: "0.attn,3.mlp"; NULL, "": after all; borrowed     */
 };
 /* The model's context, 16384 tokens, 256 of them with singular values. */

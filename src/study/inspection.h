@@ -25,7 +25,7 @@ struct sublayer_sums {
     struct extremes highest, lowest;
 };
 
-/* The states after sublayers for every config.states_every-th token. */
+/* The states after sublayers for the tokens that config.states_every and states_counted choose. */
 struct saved_states {
     size_t *slot;                    /* (sublayers) its number among the chosen; SIZE_MAX: not chosen */
     size_t n, tokens_most, n_tokens; /* sublayers chosen; tokens, at most and so far */

@@ -1,4 +1,4 @@
-/* The states after chosen sublayers of an inspection, for every n-th token, and their file. */
+/* The states after chosen sublayers of an inspection, for chosen tokens, and their file. */
 #include "study/inspection.h"
 
 #include "base/mem.h"
@@ -85,6 +85,13 @@ void saved_states_free(struct saved_states *saved)
     ddl_mem_free(saved->index);
 }
 
+/* Whether the states of row n of the present pass are kept. */
+static bool is_kept(const struct ddl_inspection *in, size_t n)
+{
+    return (in->rows + n) % in->config.states_every == 0 &&
+           !(in->config.states_counted && in->batch->targets[n] < 0);
+}
+
 void saved_states_add(struct ddl_inspection *in, const struct ddl_sublayer_trace *trace)
 {
     struct saved_states *saved = &in->saved;
@@ -93,7 +100,7 @@ void saved_states_add(struct ddl_inspection *in, const struct ddl_sublayer_trace
     const size_t d = in->k->d_model, c = in->c, width = d * c;
     size_t at = saved->n_tokens;
     for (size_t n = 0; slot != SIZE_MAX && n < trace->rows; n++) {
-        if ((in->rows + n) % in->config.states_every)
+        if (!is_kept(in, n))
             continue;
         const float *from = in->copies.after + n * width;
         float *to = saved->states + (slot * saved->tokens_most + at++) * width;
@@ -107,7 +114,7 @@ void saved_states_end_pass(struct ddl_inspection *in)
     struct saved_states *saved = &in->saved;
     const size_t T = in->batch->T;
     for (size_t n = 0; saved->slot && n < in->batch->B * T; n++) {
-        if ((in->rows + n) % in->config.states_every)
+        if (!is_kept(in, n))
             continue;
         saved->tokens[saved->n_tokens] = in->batch->tokens[n];
         saved->positions[saved->n_tokens] = (int64_t)(n % T);

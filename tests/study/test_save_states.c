@@ -95,6 +95,44 @@ static void check_states(const char *preset)
     small_model_free(&f);
 }
 
+/* Without a target, and where the mask does not count it, no state is kept. */
+static void of_counted_tokens(void **state)
+{
+    (void)state;
+    struct ddl_config k = small_config("ddl-1");
+    struct small_model f;
+    struct ddl_error err;
+    ddl_inspection *in;
+    ddl_safetensors *st;
+    int32_t targets[N];
+    small_model_make(&f, test_backend(0), &k, DDL_PRECISION_F32);
+    for (size_t n = 0; n < N; n++)
+        targets[n] = n % 5 == 2 || n == 8 ? f.tokens[n] : -1;
+    const struct ddl_inspect_config config = {
+        .seq = SMALL_T, .batch = SMALL_B, .states_every = 2, .states_counted = true
+    };
+    assert_ok(ddl_inspect_create(&in, f.model, &config, N, &err), err);
+    assert_ok(ddl_inspect_batch(in, &(struct ddl_batch){ SMALL_B, SMALL_T, f.tokens, targets }, &err), err);
+    assert_ok(ddl_inspect_finish(in, &err), err);
+    assert_ok(ddl_inspect_save_states(in, scratch_path("counted.safetensors"), &err), err);
+    ddl_inspect_free(in);
+    assert_ok(ddl_safetensors_open(&st, scratch_path("counted.safetensors"), &err), err);
+    const struct ddl_tensor *index = ddl_safetensors_find(st, "index");
+    size_t kept = 0;
+    for (size_t n = 0; n < N; n += 2) {
+        int64_t found;
+        if (targets[n] < 0)
+            continue;
+        assert_true(kept < index->shape[0]);
+        memcpy(&found, index->data + kept++ * sizeof found, sizeof found);
+        assert_int_equal(found, n);
+    }
+    assert_true(kept > 1 && kept == index->shape[0]);
+    assert_int_equal(ddl_safetensors_find(st, "0.attn")->shape[0], kept);
+    ddl_safetensors_close(st);
+    small_model_free(&f);
+}
+
 static void states_are_those_of_the_pass(void **state)
 {
     (void)state;
@@ -108,6 +146,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(states_are_those_of_the_pass),
+        cmocka_unit_test(of_counted_tokens),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
