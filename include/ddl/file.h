@@ -35,8 +35,9 @@ DDL_API void ddl_file_names_free(struct ddl_file_names *list);
  * the caller goes on to open the file and reports why it cannot. */
 DDL_API bool ddl_file_exists(const char *path);
 
-/* Finds what comes with ddl ("tokenizer", "text"): in share/ddl where this program or library is installed,
- * in data of the source tree that it was built in, or in ./data. False, and out empty, if it is nowhere. */
+/* Finds what comes with ddl at the path `relative` ("tokenizer", "text"): in share/ddl where this program or
+ * library is installed, in data of the source tree that it was built in, or in ./data. False, and out empty,
+ * if it is nowhere. */
 DDL_API bool ddl_file_find_shipped(const char *relative, char *out, size_t size);
 
 /* A file being written. Its content goes to `stream`; errors of the stream may be left to commit. */

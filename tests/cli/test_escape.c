@@ -97,7 +97,7 @@ static void names_and_contents(void **state)
         { "tokenizer info", "type.json", "" },
         { "tokenizer info", HOSTILE "none", "" },
         { "train", "recipe.yaml", "" },
-        { "train --resume", HOSTILE "run", "--out", "x" },
+        { "train --resume", HOSTILE "empty", "--out", "x" },
         { "train --train-data", HOSTILE "none", "" },
         { "sweep", "sweep.yaml", "" },
         { "sweep", HOSTILE "none", "" },

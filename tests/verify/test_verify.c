@@ -867,7 +867,7 @@ static void command_line(void **state)
     assert_printed("--backend");
     assert_int_equal(ddl("verify"), 2);
     assert_int_equal(ddl("verify --help"), 0);
-    assert_printed("--tokenizer DIR");
+    assert_printed("--tokenizer PATH");
 }
 
 static void ops_by_name(void **state)
