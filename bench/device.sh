@@ -18,15 +18,17 @@ take_options "--device --sizes --models --batch --seq --dtype --reference" "$@"
 [ -x "$ddl" ] || { echo "$0: $ddl not found: run ./dev build first" >&2; exit 1; }
 report=$(mktemp)
 trap 'rm -f "$report"' EXIT
-[ -n "$models" ] || models=$("$ddl" info | awk '/^models/ { on = 1; next } /^[^ ]/ { on = 0 } on { print $1 }')
+[ -n "$models" ] || models=$(named_models "$ddl")
 
 # sum KEY FILE: of the numbers with that key
 sum() { grep -o "\"$1\": [0-9.eE+-]*" "$2" | awk '{ sum += $2 } END { print sum }'; }
 
 # Without a plugin for CUDA no memory is planned; other errors are shown.
 has_plan=true
-"$ddl" train --dry-run --backend cuda --device-memory 1000 --model baseline --size micro --quiet >/dev/null 2>"$report" ||
-    { grep -q "unknown backend 'cuda'" "$report" && has_plan=false; }
+"$ddl" train --dry-run --backend cuda --device-memory 1000 --model baseline --size micro --quiet >/dev/null 2>"$report" || {
+    grep -q "unknown backend 'cuda'" "$report" || { cat "$report" >&2; exit 1; }
+    has_plan=false
+}
 
 # step SIZE MODEL: FLOPs, bytes, seconds, MFU and bytes of memory (0: not known)
 step() {

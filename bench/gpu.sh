@@ -26,7 +26,7 @@ command -v "$ddl" >/dev/null || { echo "$0: $ddl not found: run ./dev gpu-bundle
 others=
 if [ -z "$models" ]; then
     models="baseline ddl-1 ddl-cc ddl-cc-ec gated attnres mhc hyper scale highway laurel denseformer resformer"
-    for model in $("$ddl" info | awk '/^models/ { on = 1; next } /^[^ ]/ { on = 0 } on { print $1 }'); do
+    for model in $(named_models "$ddl"); do
         case " $models " in *" $model "*) ;; *) others="$others $model" ;; esac
     done
 fi

@@ -69,9 +69,9 @@ def read_states(run: Path, arguments: argparse.Namespace, force: list[str]) -> d
         return load_file(file)
 
 
-def measure(run: Path, arguments: argparse.Namespace, force: list[str]) -> dict[str, list[float]]:
-    """The accuracies of the probes for p^0(s) to p^4(s) after each sublayer."""
-    places, symbols = read_queries(arguments.shards, arguments.sequences)
+def measure(run: Path, arguments: argparse.Namespace, queries: tuple, force: list[str]) -> dict[str, list[float]]:
+    """The accuracies of the probes for p^0(s) to p^4(s) after each sublayer; queries: of read_queries."""
+    places, symbols = queries
     states = read_states(run, arguments, force)
     assert np.array_equal(states["index"], places)
     tested = np.random.default_rng(0).permutation(arguments.sequences)[: arguments.sequences // 4]
@@ -104,12 +104,13 @@ def measure_run(run: Path, arguments: argparse.Namespace) -> dict[str, dict[str,
         return json.loads(file.read_text(encoding="utf-8"))
     if not arguments.shards:
         sys.exit(f"{run}: no states.json: expected --shards")
-    found = {"": measure(run, arguments, [])}
+    queries = read_queries(arguments.shards, arguments.sequences)
+    found = {"": measure(run, arguments, queries, [])}
     if run.name.startswith("delta"):
-        found["no erase term"] = measure(run, arguments, ["update=write"])
+        found["no erase term"] = measure(run, arguments, queries, ["update=write"])
         late = without_erase_from(found[""])
         if late:
-            found["none once p^2 is there"] = measure(run, arguments, late)
+            found["none once p^2 is there"] = measure(run, arguments, queries, late)
     file.write_text(json.dumps(found) + "\n", encoding="utf-8")
     return found
 
@@ -144,7 +145,6 @@ def main() -> None:
         cells = ((np.nanmean(column) if seen else np.nan, seen)
                  for column, seen in zip(known.T, np.isfinite(known).sum(axis=0)))
         print(f"{name:30s}{len(rows):5d} " + " " * 14 + "".join(f"{mean:8.2f}{seen:6d}" for mean, seen in cells))
-
 
 
 if __name__ == "__main__":

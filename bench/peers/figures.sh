@@ -2,6 +2,8 @@
 
 # field NAME: prints the number with that key of a JSON object on standard input
 field() { sed -n "s/.*\"$1\": \([0-9.eE+-]*\).*/\1/p"; }
+# named_models PROGRAM: their names, in its order.
+named_models() { "$1" info | awk '/^models/ { on = 1; next } /^[^ ]/ { on = 0 } on { print $1 }'; }
 # profiled FILE: each op of a report of `ddl bench step --ops`: op seconds calls flops bytes
 profiled() {
     grep -o '"op": "[^"]*", "seconds": [0-9.eE+-]*, "calls": [0-9.eE+-]*, "flops": [0-9.eE+-]*, "bytes": [0-9.eE+-]*' "$1" |

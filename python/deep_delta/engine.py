@@ -362,8 +362,8 @@ class Engine:
 
     path: a model folder, or a run, of which `which` selects the model: "last", "best", "final" or a step.
     dtype: "f32", "bf16", "int8" or, with backend "cuda", "tf32": the format of the weights in products. threads 0: one
-    for each core. verify: compare the files with their checksums. tokenizer: a folder, tokenizer.json, or "gpt2"; default: the one
-    in the model folder.
+    for each core. verify: compare the files with their checksums. tokenizer: a folder, tokenizer.json, or
+    "gpt2"; default: the one in the model folder.
     """
 
     def __init__(self, path: str | os.PathLike[str], which: str | int = "last", dtype: str = "f32", threads: int = 0,
