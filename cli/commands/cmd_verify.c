@@ -125,8 +125,8 @@ static int cmd_verify(int argc, char **argv)
     struct ddl_error err = { 0 };
     int n = 0;
     ddl_file_find_shipped("tokenizer", config.tokenizer, sizeof config.tokenizer);
-    if (ddl_file_find_shipped("text", config.data,
-                              sizeof config.data)) /* paths in files.json begin with text/ */
+    /* Paths in files.json begin with text/. */
+    if (ddl_file_find_shipped("text", config.data, sizeof config.data))
         config.data[strlen(config.data) - strlen("/text")] = '\0';
     if (ddl_option_parse(ddl_verify_options(), &config, output_options, &output, argc, argv, &n, &err))
         return report_error(&err);

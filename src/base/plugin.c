@@ -46,7 +46,7 @@ static bool find_library(char *out)
     return n > 0 && n < DDL_PLUGIN_PATH_SIZE;
 }
 
-static bool find_program(char *out)
+bool ddl_plugin_program(char out[DDL_PLUGIN_PATH_SIZE])
 {
     ssize_t n = readlink("/proc/self/exe", out, DDL_PLUGIN_PATH_SIZE - 1);
     if (n > 0)
@@ -56,14 +56,14 @@ static bool find_program(char *out)
 
 bool ddl_plugin_own_file(char out[DDL_PLUGIN_PATH_SIZE])
 {
-    return find_library(out) || find_program(out);
+    return find_library(out) || ddl_plugin_program(out);
 }
 
 /* Folder i in which plugins are searched for; false where it is not known. */
 static bool folder(size_t i, char *out)
 {
     char file[DDL_PLUGIN_PATH_SIZE];
-    bool found = i < PLACES ? find_library(file) : find_program(file);
+    bool found = i < PLACES ? find_library(file) : ddl_plugin_program(file);
     if (!found || *file != '/') /* relative to a folder that may have changed since */
         return false;
     int n = snprintf(out, DDL_PLUGIN_PATH_SIZE, "%.*s/%s", (int)(strrchr(file, '/') - file), file,

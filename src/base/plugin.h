@@ -18,6 +18,8 @@ enum { DDL_PLUGIN_PATH_SIZE = 1024, DDL_PLUGIN_NAME_SIZE = 32 };
 /* The path of the file that has this code: the shared library, or the program it is linked into. False if it
  * is not known or longer than out. */
 bool ddl_plugin_own_file(char out[DDL_PLUGIN_PATH_SIZE]);
+/* The path of the program; false likewise. */
+bool ddl_plugin_program(char out[DDL_PLUGIN_PATH_SIZE]);
 /* The path of libddl_`name`.so; false if there is none or no plugin can have that name. */
 bool ddl_plugin_find(char *out, size_t size, const char *name);
 /* The NAME of a path that ends in libddl_NAME.so, of lower case letters, digits and underscores; false if it

@@ -1,12 +1,10 @@
 /* ddl_file_find_shipped: first in the folders above this library or, where it is linked statically or its
  * path is not absolute, the program; then in ./data. */
-#define _POSIX_C_SOURCE 200809L
 #include "base/plugin.h"
 #include "ddl/file.h"
 
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 static bool exists(char *out, size_t size, const char *folder, const char *relative)
 {
@@ -18,15 +16,15 @@ static bool exists(char *out, size_t size, const char *folder, const char *relat
  * is installed. */
 static bool above(char *file, const char *relative, char *out, size_t size)
 {
+    static const char *const places[] = { "data", "share/ddl" };
     for (char *slash = strrchr(file, '/'); slash; slash = strrchr(file, '/')) {
-        char folder[DDL_PLUGIN_PATH_SIZE + 16];
         *slash = '\0';
-        snprintf(folder, sizeof folder, "%s/data", file);
-        if (exists(out, size, folder, relative))
-            return true;
-        snprintf(folder, sizeof folder, "%s/share/ddl", file);
-        if (exists(out, size, folder, relative))
-            return true;
+        for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+            char folder[DDL_PLUGIN_PATH_SIZE + 16];
+            snprintf(folder, sizeof folder, "%s/%s", file, places[i]);
+            if (exists(out, size, folder, relative))
+                return true;
+        }
     }
     return false;
 }
@@ -34,12 +32,7 @@ static bool above(char *file, const char *relative, char *out, size_t size)
 bool ddl_file_find_shipped(const char *relative, char *out, size_t size)
 {
     char file[DDL_PLUGIN_PATH_SIZE];
-    bool is_known = ddl_plugin_own_file(file) && *file == '/';
-    if (!is_known) {
-        ssize_t n = readlink("/proc/self/exe", file, sizeof file - 1);
-        is_known = n > 0;
-        file[is_known ? n : 0] = '\0';
-    }
+    bool is_known = (ddl_plugin_own_file(file) && *file == '/') || ddl_plugin_program(file);
     if ((is_known && above(file, relative, out, size)) || exists(out, size, "data", relative))
         return true;
     *out = '\0';
