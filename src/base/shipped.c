@@ -1,5 +1,6 @@
 /* ddl_file_find_shipped: first in the folders above this library or, where it is linked statically or its
  * path is not absolute, the program; then in ./data. */
+#define _POSIX_C_SOURCE 200809L /* struct sigaction */
 #include "base/plugin.h"
 #include "ddl/file.h"
 
