@@ -490,7 +490,7 @@ static void allocates_nothing(void **state)
             const struct ddl_validation_work work = { s.model, s.ws, tokens, targets, NULL, NULL };
             assert_ok(ddl_validation_run(&v, &work, &val, &err), err);
             assert_ok(ddl_metrics_write(&metrics, &progress, &err), err);
-            ddl_telemetry_take_gradients(&telemetry, s.optim, NULL);
+            assert_ok(ddl_telemetry_take_gradients(&telemetry, s.optim, NULL, &err), err);
             assert_ok(ddl_metrics_write_telemetry(&metrics, 1, 1, &telemetry, &err), err);
             assert_ok(ddl_tensorboard_line(&tensorboard, &progress, &err), err);
             assert_ok(ddl_tensorboard_telemetry(&tensorboard, 1, &telemetry, &err), err);

@@ -252,7 +252,7 @@ static void has_the_figures_of_inspect(void **state)
         assert_ok(ddl_step_run(&step, 0, &result, &err), err);
         step.probe = &t.probe;
         assert_ok(ddl_step_run(&step, 0, &result, &err), err);
-        ddl_telemetry_take_gradients(&t, optim, NULL);
+        assert_ok(ddl_telemetry_take_gradients(&t, optim, NULL, &err), err);
         assert_int_equal(t.rows, SMALL_B * SMALL_T);
         assert_int_equal(t.n_sublayers, ddl_inspect_n_sublayers(in));
         double squares = t.grad_embedding * t.grad_embedding + t.grad_head * t.grad_head;
@@ -301,7 +301,7 @@ static void norms_of_variant(const struct small_variant *variant)
     assert_ok(ddl_optim_create(&optim, m.model, &config, &err), err);
     assert_ok(ddl_telemetry_init(&t, m.model, SMALL_B * SMALL_T, &err), err);
     assert_ok(ddl_model_backward(m.model, m.ws, &m.batch, 1, &loss, &err), err);
-    ddl_telemetry_take_gradients(&t, optim, NULL);
+    assert_ok(ddl_telemetry_take_gradients(&t, optim, NULL, &err), err);
     double layers[8] = { 0 }, embedding = 0, head = 0;
     float *gradients = all_gradients(m.model), *at = gradients;
     for (size_t i = 0; i < ddl_model_n_params(m.model); i++) {

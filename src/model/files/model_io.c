@@ -125,11 +125,11 @@ static size_t row_of(const ddl_model *model, size_t i)
 static ddl_status fill_from_model(void *user, size_t i, size_t offset, size_t bytes, void *to,
                                   struct ddl_error *err)
 {
-    (void)err;
     const ddl_model *model = user;
+    const ddl_backend *backend = model->backend;
     const float *value = model->value + model->params.offset[row_of(model, i)];
-    model->backend->ops->download(model->backend->ctx, to, value + offset / sizeof(float), bytes);
-    return DDL_OK;
+    backend->ops->download(backend->ctx, to, value + offset / sizeof(float), bytes);
+    return backend->ops->check_error(backend->ctx, err);
 }
 
 /* The files of a model, complete under temporary names. */

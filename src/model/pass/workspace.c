@@ -167,5 +167,5 @@ ddl_status ddl_workspace_read_trace(const ddl_workspace *ws, size_t s, const cha
         download_rows(ws, out, found->x + step * width, width, trace.steps * width);
     else
         download_rows(ws, out, found->x, width, width);
-    return DDL_OK;
+    return backend->ops->check_error(backend->ctx, err);
 }

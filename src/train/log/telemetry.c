@@ -151,12 +151,13 @@ static bool is_of_embedding(const char *name)
     return strcmp(name, "transformer.wte.weight") == 0 || strncmp(name, "input_embed.", 12) == 0;
 }
 
-void ddl_telemetry_take_gradients(struct ddl_telemetry *t, struct ddl_optim *optim, ddl_comm *comm)
+ddl_status ddl_telemetry_take_gradients(struct ddl_telemetry *t, struct ddl_optim *optim, ddl_comm *comm,
+                                        struct ddl_error *err)
 {
     const struct ddl_config *k = ddl_model_config(t->model);
     double embedding = 0, head = 0;
     memset(t->grad_layers, 0, k->n_layers * sizeof *t->grad_layers);
-    ddl_optim_grad_squares(optim, t->squares);
+    ddl_status status = ddl_optim_grad_squares(optim, t->squares, err);
     ddl_comm_sum_f64(comm, ddl_model_n_params(t->model), t->squares);
     for (size_t i = 0; i < ddl_model_n_params(t->model); i++) {
         const struct ddl_param *param = ddl_model_param(t->model, i);
@@ -169,6 +170,7 @@ void ddl_telemetry_take_gradients(struct ddl_telemetry *t, struct ddl_optim *opt
         t->grad_layers[l] = sqrt(t->grad_layers[l]);
     t->grad_embedding = sqrt(embedding);
     t->grad_head = sqrt(head);
+    return status;
 }
 
 /* ---- the record ---- */

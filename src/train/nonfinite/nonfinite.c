@@ -10,10 +10,12 @@ const char *const ddl_nonfinite_kinds[] = { "parameter", "first moment", "second
 /* The state before the step: if a parameter was not finite already, it is the cause. */
 static void check_state(struct ddl_nonfinite *out, const struct ddl_step *step)
 {
-    size_t row;
-    out->earlier = ddl_optim_corrupted(step->optim, &row, &out->earlier_values);
-    if (out->earlier)
-        snprintf(out->earlier_name, sizeof out->earlier_name, "%s", ddl_model_param(step->model, row)->name);
+    struct ddl_corrupted bad;
+    if (ddl_optim_find_corrupted(step->optim, &bad, &out->replay_error) || !bad.kind)
+        return;
+    out->earlier = bad.kind;
+    out->earlier_values = bad.values;
+    snprintf(out->earlier_name, sizeof out->earlier_name, "%s", ddl_model_param(step->model, bad.row)->name);
 }
 
 /* Sets the data to micro-batches [first, first + n) of the step. Several are of equal size: the last one is

@@ -1,16 +1,20 @@
 #include "train/run/moments.h"
 
 #include "model/params/flat.h"
+#include "ops/ops.h"
 
 /* Numbers [start, start + n) of a moment of parameter `row`; n 0: the end. */
 struct request {
     uint64_t row, kind, start, n;
 };
 
-static void read_own(const struct ddl_moments *moments, const struct request *r, float *out)
+static ddl_status read_own(const struct ddl_moments *moments, const struct request *r, float *out,
+                           struct ddl_error *err)
 {
+    const ddl_backend *backend = ddl_model_backend(moments->model);
     ddl_optim_read(moments->optim, (size_t)r->row, (size_t)r->start, (size_t)r->n, r->kind ? NULL : out,
                    r->kind ? out : NULL);
+    return backend->ops->check_error(backend->ctx, err);
 }
 
 /* The next part of the request that `rank` owns, in numbers of the parameter; n 0 after the last. *left: what
@@ -30,32 +34,43 @@ static struct ddl_range range_of(const struct ddl_moments *moments, const struct
     return (struct ddl_range){ begin, begin + (size_t)r->n };
 }
 
-static void receive(const struct ddl_moments *moments, const struct request *r, size_t rank, float *out)
+/* The numbers, and whether the other rank could read them. */
+static bool receive(const struct ddl_moments *moments, const struct request *r, size_t rank, float *out)
 {
     struct ddl_range left = range_of(moments, r);
     struct request part;
+    uint64_t failed = 0;
     while ((part = next_part(moments, r, rank, &left)).n > 0)
         ddl_comm_receive(moments->comm, rank, (size_t)part.n * sizeof *out, out + (part.start - r->start));
+    ddl_comm_receive(moments->comm, rank, sizeof failed, &failed);
+    return !failed;
 }
 
-static void send(const struct ddl_moments *moments, const struct request *r)
+static ddl_status send(const struct ddl_moments *moments, const struct request *r, struct ddl_error *err)
 {
     struct ddl_range left = range_of(moments, r);
     struct request part;
+    ddl_status status = DDL_OK;
     while ((part = next_part(moments, r, ddl_comm_rank(moments->comm), &left)).n > 0) {
-        read_own(moments, &part, moments->scratch);
+        status = read_own(moments, &part, moments->scratch, err);
         ddl_comm_send(moments->comm, 0, (size_t)part.n * sizeof *moments->scratch, moments->scratch);
     }
+    uint64_t failed = status != DDL_OK;
+    ddl_comm_send(moments->comm, 0, sizeof failed, &failed);
+    return status;
 }
 
-void ddl_moments_read(const struct ddl_moments *moments, size_t i, int kind, size_t start, size_t n,
-                      float *out)
+ddl_status ddl_moments_read(const struct ddl_moments *moments, size_t i, int kind, size_t start, size_t n,
+                            float *out, struct ddl_error *err)
 {
     struct request r = { i, (uint64_t)kind, start, n };
     ddl_comm_broadcast(moments->comm, 0, sizeof r, &r);
-    read_own(moments, &r, out);
-    for (size_t rank = 1; rank < ddl_comm_size(moments->comm); rank++)
-        receive(moments, &r, rank, out);
+    ddl_status status = read_own(moments, &r, out, err);
+    for (size_t rank = 1; rank < ddl_comm_size(moments->comm); rank++) {
+        if (!receive(moments, &r, rank, out) && !status)
+            status = ddl_error_set(err, DDL_E_DEVICE, "rank %zu could not read its moments", rank);
+    }
+    return status;
 }
 
 void ddl_moments_end(const struct ddl_moments *moments)
@@ -64,12 +79,18 @@ void ddl_moments_end(const struct ddl_moments *moments)
     ddl_comm_broadcast(moments->comm, 0, sizeof r, &r);
 }
 
-void ddl_moments_serve(const struct ddl_moments *moments)
+ddl_status ddl_moments_serve(const struct ddl_moments *moments, struct ddl_error *err)
 {
     struct request r = { 0 };
+    ddl_status status = DDL_OK;
     do {
         ddl_comm_broadcast(moments->comm, 0, sizeof r, &r);
-        if (r.n > 0)
-            send(moments, &r);
+        struct ddl_error now;
+        ddl_status sent = r.n > 0 ? send(moments, &r, &now) : DDL_OK;
+        if (sent && !status) {
+            status = sent;
+            *err = now;
+        }
     } while (r.n > 0);
+    return status;
 }

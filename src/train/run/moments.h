@@ -15,12 +15,13 @@ struct ddl_moments {
 };
 
 /* Numbers [start, start + n) of the first (kind 0) or second (kind 1) moment of parameter i to `out`. On rank
- * 0, while the others are in ddl_moments_serve. */
-void ddl_moments_read(const struct ddl_moments *moments, size_t i, int kind, size_t start, size_t n,
-                      float *out);
+ * 0, while the others are in ddl_moments_serve. Fails if the device of any rank has. */
+ddl_status ddl_moments_read(const struct ddl_moments *moments, size_t i, int kind, size_t start, size_t n,
+                            float *out, struct ddl_error *err);
 /* Ends ddl_moments_serve on the other ranks. On rank 0. */
 void ddl_moments_end(const struct ddl_moments *moments);
-/* Answers requests of rank 0 until ddl_moments_end. On all other ranks. */
-void ddl_moments_serve(const struct ddl_moments *moments);
+/* Answers requests of rank 0 until ddl_moments_end, also if the device of this rank fails meanwhile: then its
+ * error. On all other ranks. */
+ddl_status ddl_moments_serve(const struct ddl_moments *moments, struct ddl_error *err);
 
 #endif

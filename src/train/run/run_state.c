@@ -19,9 +19,8 @@
 static ddl_status fill_moments(void *user, size_t i, size_t offset, size_t bytes, void *to,
                                struct ddl_error *err)
 {
-    (void)err;
-    ddl_moments_read(user, i / 2, (int)(i % 2), offset / sizeof(float), bytes / sizeof(float), to);
-    return DDL_OK;
+    return ddl_moments_read(user, i / 2, (int)(i % 2), offset / sizeof(float), bytes / sizeof(float), to,
+                            err);
 }
 
 static void take_moments(void *user, size_t i, size_t start, size_t n, const float *numbers)

@@ -140,7 +140,10 @@ static ddl_status advance(struct run *run, bool observed, struct ddl_error *err)
     if (status)
         return step_failed(run, status, &result, err);
     if (observed)
-        ddl_telemetry_take_gradients(&run->telemetry, run->optim, t->comm);
+        status =
+            trainer_agree(run, ddl_telemetry_take_gradients(&run->telemetry, run->optim, t->comm, err), err);
+    if (status)
+        return step_failed(run, status, &result, err);
     double seconds = ddl_clock_seconds() - start;
     uint64_t tokens = t->global_batch * t->seq;
     ddl_timing_add_step(&run->timing, seconds);
@@ -220,7 +223,11 @@ static ddl_status validate(struct run *run, struct ddl_validation_result *out, s
         ddl_timing_add_part(&run->timing, DDL_PART_VALIDATION, ddl_clock_seconds() - start);
     run->progress.has_val = run->state.has_val = status == DDL_OK;
     run->progress.val_loss = run->state.val_loss = out->loss;
-    return status;
+    if (status != DDL_E_DEVICE)
+        return status;
+    char where[48];
+    snprintf(where, sizeof where, "step %llu: validation", (unsigned long long)run->state.step);
+    return ddl_error_prefix(err, status, where);
 }
 
 static void note_failure(const struct run *run, const char *what, const struct ddl_error *why)

@@ -133,7 +133,10 @@ ddl_status trainer_compare_model(const struct run *run, struct ddl_error *err)
         }
         ddl_comm_list_add(list, "parameter %s: checksum %08lx", param->name, (unsigned long)checksums[0]);
     }
-    return ddl_comm_list_compare(run->config.comm, list, err);
+    ddl_status status = trainer_agree(run, backend->ops->check_error(backend->ctx, err), err);
+    struct ddl_error other;
+    ddl_status same = ddl_comm_list_compare(run->config.comm, list, status ? &other : err);
+    return status ? status : same;
 }
 
 /* ---- what follows from the run folder ---- */

@@ -8,17 +8,19 @@
 
 static ddl_status check_state(const struct run *run, struct ddl_error *err)
 {
-    size_t row;
-    struct ddl_values values;
-    char counts[128];
-    const char *bad = ddl_optim_corrupted(run->optim, &row, &values);
-    if (!bad)
+    struct ddl_corrupted bad;
+    char counts[128], where[32];
+    snprintf(where, sizeof where, "step %llu", (unsigned long long)run->state.step);
+    ddl_status status = ddl_optim_find_corrupted(run->optim, &bad, err);
+    if (status)
+        return ddl_error_prefix(err, status, where);
+    if (!bad.kind)
         return DDL_OK;
-    ddl_values_text(&values, counts, sizeof counts);
-    return ddl_error_set(
-        err, DDL_E_NUMERIC, "step %llu: left the %s %s non-finite (%s); it is not saved; %s%.300s",
-        (unsigned long long)run->state.step, bad, ddl_model_param(run->model, row)->name, counts,
-        run->checkpoint[0] ? "the newest checkpoint is " : "there is no checkpoint yet", run->checkpoint);
+    ddl_values_text(&bad.values, counts, sizeof counts);
+    return ddl_error_set(err, DDL_E_NUMERIC, "%s: left the %s %s non-finite (%s); it is not saved; %s%.300s",
+                         where, bad.kind, ddl_model_param(run->model, bad.row)->name, counts,
+                         run->checkpoint[0] ? "the newest checkpoint is " : "there is no checkpoint yet",
+                         run->checkpoint);
 }
 
 /* `path`: the checkpoint that is reported, or NULL. */
@@ -138,7 +140,7 @@ ddl_status trainer_save(struct run *run, enum trainer_save kind, struct ddl_erro
     if (trainer_is_root(run))
         status = write(run, &state, path, sizeof path, &written, err);
     else
-        ddl_moments_serve(&run->moments);
+        status = ddl_moments_serve(&run->moments, err);
     status = trainer_agree(run, status, err);
     if (status || trainer_any(run, !written))
         return status;

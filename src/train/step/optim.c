@@ -280,12 +280,13 @@ double ddl_optim_grad_norm(struct ddl_optim *optim)
     return sqrt(square);
 }
 
-void ddl_optim_grad_squares(struct ddl_optim *optim, double *squares)
+ddl_status ddl_optim_grad_squares(struct ddl_optim *optim, double *squares, struct ddl_error *err)
 {
     const ddl_backend *backend = ddl_model_backend(optim->model);
     add_squares(optim, true, optim->sums);
     backend->ops->download(backend->ctx, squares, optim->sums,
                            ddl_model_n_params(optim->model) * sizeof *squares);
+    return backend->ops->check_error(backend->ctx, err);
 }
 
 void ddl_optim_clip(struct ddl_optim *optim, const double *square, size_t n, const double *losses)
@@ -357,7 +358,7 @@ static struct ddl_values values_of(const struct ddl_optim *optim, size_t row, in
     return values;
 }
 
-const char *ddl_optim_corrupted(struct ddl_optim *optim, size_t *row, struct ddl_values *values)
+ddl_status ddl_optim_find_corrupted(struct ddl_optim *optim, struct ddl_corrupted *out, struct ddl_error *err)
 {
     static const char *const names[KINDS] = { "parameter", "first moment", "second moment" };
     ddl_backend *backend = ddl_model_backend(optim->model);
@@ -380,15 +381,14 @@ const char *ddl_optim_corrupted(struct ddl_optim *optim, size_t *row, struct ddl
         backend->ops->sum_squares(backend->ctx, &args);
     }
     backend->ops->download(backend->ctx, optim->host_sums, optim->sums, KINDS * n * sizeof *optim->host_sums);
-    for (size_t i = 0; i < KINDS * n; i++) {
-        size_t kind = i % KINDS;
-        *row = i / KINDS;
-        if (isfinite(optim->host_sums[kind * n + *row]))
-            continue;
-        *values = values_of(optim, *row, (int)kind);
-        return names[kind];
+    *out = (struct ddl_corrupted){ 0 };
+    ddl_status status = backend->ops->check_error(backend->ctx, err);
+    for (size_t i = 0; i < KINDS * n && !status && !out->kind; i++) {
+        size_t kind = i % KINDS, row = i / KINDS;
+        if (!isfinite(optim->host_sums[kind * n + row]))
+            *out = (struct ddl_corrupted){ names[kind], row, values_of(optim, row, (int)kind) };
     }
-    return NULL;
+    return status;
 }
 
 /* ---- state ---- */

@@ -49,13 +49,19 @@ void ddl_optim_step(struct ddl_optim *optim, double lr);
 /* The norm, downloaded. */
 double ddl_optim_grad_norm(struct ddl_optim *optim);
 /* The sum of squares of each parameter's gradient, 0 of an inactive or frozen one, into squares (n_params) in
- * host memory. */
-void ddl_optim_grad_squares(struct ddl_optim *optim, double *squares);
+ * host memory. Fails if the device has. */
+ddl_status ddl_optim_grad_squares(struct ddl_optim *optim, double *squares, struct ddl_error *err);
 
-/* The first active parameter that is not all finite, or whose moments are not: the row goes to *row,
- * "parameter", "first moment" or "second moment" is returned, and NULL if all are finite. Training cannot
- * continue from such a state, nor from a checkpoint of it. */
-const char *ddl_optim_corrupted(struct ddl_optim *optim, size_t *row, struct ddl_values *values);
+/* The first active parameter that is not all finite, or whose moments are not. Training cannot continue from
+ * such a state, nor from a checkpoint of it. */
+struct ddl_corrupted {
+    const char *kind; /* "parameter", "first moment" or "second moment"; NULL: all are finite */
+    size_t row;       /* of the parameter */
+    struct ddl_values values;
+};
+/* Fails, without looking, if the device has failed. */
+ddl_status ddl_optim_find_corrupted(struct ddl_optim *optim, struct ddl_corrupted *out,
+                                    struct ddl_error *err);
 
 /* State for checkpoints: steps taken, and numbers [start, start + n) of the moments of parameter i, to and
  * from host memory; m or v may be NULL. Of numbers that the optimizer does not own, arrays keep their values,
