@@ -3,7 +3,7 @@
  * message:
  *
  *   - device memory cannot be accessed by the host, nor by a kernel beyond a block (the page behind it has no
- * access rights); a new block is filled with NaN
+ * access rights; with AddressSanitizer, no byte around it can be); a new block is filled with NaN
  *   - work is executed when the host waits for it, only as far as it waits; a query executes a part. Another
  * stream is executed where an event connects it
  *   - the destination of a download to pinned memory is NaN until the work is executed, and the source of an
@@ -15,7 +15,7 @@
  * Environment: CUDA_SIM_DEVICES (1), CUDA_SIM_SLICES (1: devices that are slices of one GPU), CUDA_SIM_MEMORY
  * (bytes of a device, 4 GiB), CUDA_SIM_BUSY (of them in use by others), CUDA_SIM_VERSION (13000),
  * CUDA_SIM_CAPABILITY (90), CUDA_SIM_SEED (1), CUDA_SIM_FAIL (number of the launch that fails, from 1),
- * CUDA_SIM_EXCLUSIVE (1: another process has the device for itself), CUDA_SIM_NO_POOL (1: a device without
+ * CUDA_SIM_FAIL_ALLOCATION (number of the allocation that fails, from 1), CUDA_SIM_EXCLUSIVE (1: another process has the device for itself), CUDA_SIM_NO_POOL (1: a device without
  * pools of memory), CUDA_SIM_FAIL_CAPTURE, CUDA_SIM_FAIL_INSTANTIATE and CUDA_SIM_FAIL_GRAPH (number of the
  * capture, of the instantiation, and of the launch of a graph, that fails, from 1), CUDA_SIM_REPORT (a file:
  * the most bytes that were allocated at a time, and the numbers of allocations, of graphs that were
@@ -42,6 +42,10 @@
 #include <vector>
 
 #define DRIVER extern "C" __attribute__((visibility("default")))
+
+/* AddressSanitizer's, where the library is linked with it. */
+extern "C" void __asan_poison_memory_region(const volatile void *, size_t) __attribute__((weak));
+extern "C" void __asan_unpoison_memory_region(const volatile void *, size_t) __attribute__((weak));
 
 struct CUctx_st {
     int device;
@@ -100,7 +104,7 @@ static std::map<char *, block> blocks;       /* of device memory, by start */
 static std::map<char *, size_t> host_blocks; /* pinned */
 static std::vector<CUstream> streams;
 static std::map<int, size_t> used, peak; /* bytes of each device, and the most */
-static size_t allocations;
+static size_t allocations, attempted; /* attempted: those that failed, too */
 static std::map<std::string, std::unique_ptr<CUfunc_st>> functions;
 static CUresult sticky; /* an error of the device: every later call reports it */
 static uint64_t random_state, launches;
@@ -661,6 +665,8 @@ static CUresult allocate(CUdeviceptr *out, size_t bytes, CUdevice device)
 {
     if (bytes == 0)
         return CUDA_ERROR_INVALID_VALUE;
+    if (++attempted == setting("CUDA_SIM_FAIL_ALLOCATION", 0))
+        return CUDA_ERROR_OUT_OF_MEMORY;
     if (bytes > capacity() || used[device] > capacity() - bytes)
         return CUDA_ERROR_OUT_OF_MEMORY;
     const size_t rounded = (bytes + 255) / 256 * 256, page_bytes = (rounded + PAGE - 1) / PAGE * PAGE;
@@ -676,6 +682,10 @@ static CUresult allocate(CUdeviceptr *out, size_t bytes, CUdevice device)
                 false };
     if (page_bytes <= 1 << 20) /* larger ones would take long */
         memset(pages, 0xff, page_bytes);
+    if (__asan_poison_memory_region) {
+        __asan_poison_memory_region(pages, page_bytes);
+        __asan_unpoison_memory_region(b.start, bytes);
+    }
     mprotect(pages, page_bytes + PAGE, PROT_NONE);
     blocks[b.start] = b;
     used[b.device] += bytes;
@@ -699,6 +709,8 @@ static void release(char *start)
     const block b = blocks[start];
     used[b.device] -= b.bytes;
     blocks.erase(start);
+    if (__asan_unpoison_memory_region)
+        __asan_unpoison_memory_region(b.pages, b.page_bytes);
     munmap(b.pages, b.page_bytes + PAGE);
 }
 

@@ -543,17 +543,18 @@ static void map_stacks()
     }
 }
 
-/* Stacks, and new shared memory, all NaN. ThreadSanitizer forgets the accesses of an earlier block where
- * memory is mapped again. */
+/* Stacks, and shared memory that is all NaN. ThreadSanitizer forgets an earlier block's accesses to it, because
+ * it is mapped again; stacks remain those of their fibers. */
 static void make_memory()
 {
-    if (stacks && (__tsan_create_fiber || stack_count < n)) {
+    if (stacks && stack_count < n) {
+        poison(stacks, stack_count * (GUARD_BYTES + STACK_BYTES), false);
         munmap(stacks, stack_count * (GUARD_BYTES + STACK_BYTES));
         stacks = nullptr;
     }
     if (!stacks)
         map_stacks();
-    if (shared_memory && __tsan_create_fiber) {
+    if (shared_memory && __tsan_create_fiber && shared_used > GAP_BYTES) {
         munmap(shared_memory, SHARED_BYTES);
         shared_memory = nullptr;
     }
@@ -622,10 +623,11 @@ static bool pass_barrier()
 static void start_thread(unsigned i)
 {
     thread *t = &threads[i];
-    if (!t->idle || __tsan_create_fiber) {
-        poison(static_cast<const char *>(t->fiber.stack), STACK_BYTES,
-               false); /* of a fiber that was abandoned */
+    if (!t->idle) { /* new, or abandoned in a function */
+        poison(static_cast<const char *>(t->fiber.stack), STACK_BYTES, false);
         prepare(&t->fiber, run_thread);
+        if (__tsan_destroy_fiber && t->fiber.tsan)
+            __tsan_destroy_fiber(t->fiber.tsan);
         if (__tsan_create_fiber)
             t->fiber.tsan = __tsan_create_fiber(0);
     }
@@ -634,6 +636,17 @@ static void start_thread(unsigned i)
     t->index = dim3(i % size.x, i / size.x % size.y, i / (size.x * size.y));
     t->started = t->completed = 0;
     t->groups = 0;
+}
+
+/* ThreadSanitizer sees what one fiber does as ordered: a thread gets another fiber than that of its index in the
+ * block before, so that it sees races between equal indices of two blocks. */
+static void exchange_fibers()
+{
+    for (unsigned i = n; i > 1; i--) {
+        const unsigned j = static_cast<unsigned>(random_below(i - 1)); /* never i - 1: no thread keeps its own */
+        std::swap(threads[i - 1].fiber, threads[j].fiber);
+        std::swap(threads[i - 1].idle, threads[j].idle);
+    }
 }
 
 /* Runs the threads [first, end) until none of them can go on. Whether any did. */
@@ -677,20 +690,20 @@ static void run_block()
     release(&start_tag);
     for (unsigned warp = 0; warp < MAX_THREADS / 32; warp++)
         ended[warp] = ~0u, at_collective[warp] = 0; /* lanes that the block does not have */
+    if (__tsan_create_fiber)
+        exchange_fibers();
     for (unsigned i = 0; i < n; i++)
         start_thread(i);
     run_threads(random_below(4) == 0 ? n : 32);
     check_gaps();
     if (emulator_block_ended)
         emulator_block_ended();
-    for (unsigned i = 0; i < n && __tsan_destroy_fiber; i++) {
+    for (unsigned i = 0; i < n && __tsan_switch_to_fiber; i++)
         if (states[i] != ENDED || failure[0] != 0) { /* the end of the launch comes after what it did, too */
             __tsan_switch_to_fiber(threads[i].fiber.tsan, 1);
             release(&end_tag);
             __tsan_switch_to_fiber(scheduler.tsan, 1);
         }
-        __tsan_destroy_fiber(threads[i].fiber.tsan);
-    }
 }
 
 static const kernel *find(const char *name)

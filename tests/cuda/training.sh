@@ -1,0 +1,82 @@
+#!/bin/sh
+# training.sh SOURCE PROGRAM PLUGIN DRIVER_FOLDER: training on a simulated CUDA device: runs that end in mid-step and are
+# resumed have the bits of one that was not interrupted; each allocation that fails has a message.
+set -eu
+. "$1/tests/cuda/device_support.sh"
+
+train() {
+    # shellcheck disable=SC2086
+    simulated "$ddl" train --backend cuda --model ddl-cc-ec --hidden-size 16 $tiny_model --batch 2 --seq 8 --accumulate 2 --steps 12 \
+        --log-every 1 --checkpoint-every 3 --val-every 4 --val-data shards --val-tokens 32 --telemetry-every 2 "$@" >out 2>&1
+}
+
+# The model in run_$1 is that of the run that was not interrupted, and so is each loss.
+same_run() {
+    cmp run_whole/model.safetensors "run_$1/model.safetensors" || fail "the model differs"
+    for run in whole "$1"; do
+        sed -n 's/^\({"step":[0-9]*,"\(loss\|val_loss\)":[0-9.]*\).*/\1/p' "run_$run/metrics.jsonl" | sort -u >losses_$run
+    done
+    cmp losses_whole "losses_$1" || fail "losses differ"
+}
+
+resume() {
+    train --resume --out "run_$1" || { cat out; fail "not resumed"; }
+    same_run "$1"
+}
+
+# lost_device PERCENT...: the device is lost in the launch that is so many percent of those of the whole run: one line reports it, and
+# nothing that was read after it is used.
+lost_device() {
+    launches=$(awk '$1 == "kernel" { n += $3 } END { print n }' report)
+    for percent; do
+        rm -rf run_lost
+        ! CUDA_SIM_FAIL=$((launches * percent / 100)) train --out run_lost || fail "$percent %: no error"
+        grep '^ddl: ' out | grep -v ' written' >message
+        [ "$(wc -l <message)" -eq 1 ] && grep -q '^ddl: step [0-9]*: .*CUDA_ERROR_LAUNCH_FAILED (unspecified launch failure)' message ||
+            { cat out; fail "$percent %: no message"; }
+        ! grep -qi nan run_lost/metrics.jsonl || fail "$percent %: a record of what was read after it"
+        resume lost
+    done
+}
+
+# Killed as soon as STEP is logged.
+killed() {
+    rm -rf run_killed
+    train --out run_killed &
+    job=$!
+    tries=0
+    until grep -qs "^{\"step\":$1,\"loss\"" run_killed/metrics.jsonl; do
+        tries=$((tries + 1))
+        [ $tries -lt 3000 ] && kill -0 $job || { cat out; fail "no step $1"; }
+        sleep 0.1
+    done
+    pkill -KILL -P $job || kill -KILL $job
+    ! wait $job 2>/dev/null || fail "the run ended before it was killed"
+    resume killed
+}
+
+# Each allocation fails once: one line reports it.
+allocations() {
+    all=$(sed -n 's/.*allocations \([0-9]*\).*/\1/p' report)
+    [ "$all" -gt 10 ] || fail "$all allocations"
+    for i in $(seq "$all"); do
+        rm -rf run_small
+        status=0
+        CUDA_SIM_FAIL_ALLOCATION=$i train --out run_small || status=$?
+        [ $status -eq 1 ] || { cat out; fail "allocation $i: exit status $status"; }
+        ! grep 'simulated CUDA device' out || fail "allocation $i: a message of the device"
+        [ "$(grep -c '^ddl: ' out)" -eq 1 ] && grep -q '^ddl: .*out of \(device \)\?memory' out || { cat out; fail "allocation $i: no message"; }
+    done
+}
+
+make_data
+rm -rf run_whole
+CUDA_SIM_REPORT=$PWD/report train --out run_whole || { cat out; exit 1; }
+if is_sample; then
+    check lost_device lost_device 25 75
+else
+    check lost_device lost_device 3 7 12 20 25 33 38 45 50 57 62 70 75 82 88 94 97 99 100
+fi
+check killed killed 5
+check allocations allocations
+finish
