@@ -36,7 +36,7 @@ void ddl_op_describe(enum ddl_op op, const void *args, struct ddl_op_use *use)
 {
     use->n = 0;
     use->flops = 0;
-    use->items = use->item_slot = 0;
+    use->items = use->items_offset = 0;
     use->contract = DDL_MIXED;
     rows[op].describe(use, args);
 }
@@ -64,13 +64,13 @@ bool ddl_op_is_there(enum ddl_op op, const struct ddl_ops *ops)
 void *ddl_operand_get(const struct ddl_operand *operand, const void *args)
 {
     void *pointer;
-    memcpy(&pointer, (const char *)args + operand->slot, sizeof pointer);
+    memcpy(&pointer, (const char *)args + operand->offset, sizeof pointer);
     return pointer;
 }
 
 void ddl_operand_set(const struct ddl_operand *operand, void *args, const void *pointer)
 {
-    memcpy((char *)args + operand->slot, &pointer, sizeof pointer);
+    memcpy((char *)args + operand->offset, &pointer, sizeof pointer);
 }
 
 const struct ddl_operand *ddl_operand_find(const struct ddl_op_use *use, const char *name)

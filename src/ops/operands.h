@@ -67,7 +67,7 @@ enum ddl_contents {
  * and a matrix `batch_stride` after the one before. An 8-bit matrix has its rows and width. */
 struct ddl_operand {
     const char *name; /* of the member of the argument struct        */
-    size_t slot;      /* offset of the pointer in that struct        */
+    size_t offset;    /* of the pointer in that struct               */
     enum ddl_element element;
     enum ddl_access access;
     enum ddl_contents values;
@@ -88,9 +88,9 @@ struct ddl_op_use {
     size_t n;
     /* Additions and multiplications; a division, root or exponential counts as one. */
     double flops;
-    /* The operands consist of `items` rows (or sequences, or streams); item_slot is the offset of their
+    /* The operands consist of `items` rows (or sequences, or streams); items_offset is that of their
      * number in the argument struct. */
-    size_t items, item_slot;
+    size_t items, items_offset;
     /* The numeric contract: the bits of an item of the result depend on the operands of that item and on
      * shared ones, not on other items or their number (DDL_ALONE); the same up to ops->step_rows items
      * (DDL_ALONE_IF_FEW). DDL_MIXED: nothing is promised. */

@@ -26,5 +26,5 @@ void operands_ragged(struct ddl_op_use *u, const void *args, const struct ddl_ra
     READ(ragged.from, NUMBERS(ragged->B), VALUES(FROM));
     READ(ragged.to, NUMBERS(ragged->B), VALUES(TO));
     for (size_t i = from; i < u->n; i++)
-        u->operand[i].slot += base;
+        u->operand[i].offset += base;
 }

@@ -19,10 +19,10 @@ void operands_ragged(struct ddl_op_use *u, const void *a, const struct ddl_ragge
     const int64_t *: DDL_ELEMENT_I64, int64_t *: DDL_ELEMENT_I64, \
     const void *: DDL_ELEMENT_Q8, void *: DDL_ELEMENT_Q8)
 /* clang-format on */
-#define SLOT(member) ((size_t)((const char *)&a->member - (const char *)a))
+#define OFFSET(member) ((size_t)((const char *)&a->member - (const char *)a))
 #define OPERAND(how, member, ...)                                                                            \
     operand_add(u, (struct ddl_operand){ .name = #member,                                                    \
-                                         .slot = SLOT(member),                                               \
+                                         .offset = OFFSET(member),                                           \
                                          .element = ELEMENT(a->member),                                      \
                                          .access = (how),                                                    \
                                          __VA_ARGS__ })
@@ -45,6 +45,6 @@ void operands_ragged(struct ddl_op_use *u, const void *a, const struct ddl_ragge
 
 /* a->member is the number of items. */
 #define ITEMS(member, promise)                                                                               \
-    (u->items = a->member, u->item_slot = SLOT(member), u->contract = DDL_##promise)
+    (u->items = a->member, u->items_offset = OFFSET(member), u->contract = DDL_##promise)
 
 #endif

@@ -288,7 +288,7 @@ static ddl_status check_item(const struct compared *c, size_t item, struct ddl_e
             if (at && o->item_stride)
                 ddl_operand_set(o, &alone.args, at + item * o->item_stride * ddl_element_size(o->element));
         }
-        memcpy((char *)&alone.args + alone.use.item_slot, &one, sizeof one);
+        memcpy((char *)&alone.args + alone.use.items_offset, &one, sizeof one);
         ddl_trial_call(&alone);
         status = compare_bits(&c->found, &alone, item, "than without the other rows", err);
     }

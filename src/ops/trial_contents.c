@@ -160,7 +160,7 @@ static int32_t ragged_element(enum ddl_contents values, const struct ddl_trial_p
 const struct ddl_ragged *trial_ragged(const struct ddl_trial *t)
 {
     const struct ddl_operand *sequence = ddl_operand_find(&t->use, "ragged.sequence");
-    return sequence ? (const void *)((const char *)&t->args + sequence->slot -
+    return sequence ? (const void *)((const char *)&t->args + sequence->offset -
                                      offsetof(struct ddl_ragged, sequence))
                     : NULL;
 }

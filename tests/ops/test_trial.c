@@ -317,7 +317,7 @@ static void descriptions_are_sound(void **state)
         for (size_t j = 0; j < use.n; j++) {
             const struct ddl_operand *o = &use.operand[j];
             writes = writes || o->access & DDL_WRITE;
-            assert_true(o->slot + sizeof(void *) <= ddl_op_args_size(plan.op));
+            assert_true(o->offset + sizeof(void *) <= ddl_op_args_size(plan.op));
             assert_true(o->stride >= o->width || o->rows <= 1);
             assert_true(!o->may_be || ddl_operand_find(&use, o->may_be));
             assert_true(ddl_operand_find(&use, o->name) == o);
