@@ -125,7 +125,8 @@ DDL_API ddl_status ddl_model_set_precision(ddl_model *model, enum ddl_precision 
                                            struct ddl_error *err);
 DDL_API enum ddl_precision ddl_model_precision(const ddl_model *model); /* as set, of its products */
 
-/* Copies parameter i to host memory, as the model holds it: out (count floats, row-major). */
+/* Copies parameter i to host memory, as the model holds it: out (count floats, row-major). If the device has
+ * failed, the numbers are undefined, and the next call that returns a status reports it. */
 DDL_API void ddl_model_read_param(const ddl_model *model, size_t i, float *out);
 /* And from there: values (count floats, row-major) become parameter i. */
 DDL_API void ddl_model_write_param(ddl_model *model, size_t i, const float *values);
@@ -133,7 +134,7 @@ DDL_API void ddl_model_write_param(ddl_model *model, size_t i, const float *valu
 DDL_API ddl_status ddl_model_enable_grad(ddl_model *model, struct ddl_error *err);
 /* All gradients become 0; no effect before ddl_model_enable_grad. */
 DDL_API void ddl_model_zero_grad(ddl_model *model);
-/* Copies the gradient of parameter i to host memory: out (count floats, row-major). */
+/* Copies the gradient of parameter i to host memory, as ddl_model_read_param: out (count floats, row-major). */
 DDL_API void ddl_model_read_grad(const ddl_model *model, size_t i, float *out);
 
 /* What the backward pass recomputes instead of keeping it from the forward pass. Losses are bitwise equal
