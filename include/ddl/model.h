@@ -134,7 +134,8 @@ DDL_API void ddl_model_write_param(ddl_model *model, size_t i, const float *valu
 DDL_API ddl_status ddl_model_enable_grad(ddl_model *model, struct ddl_error *err);
 /* All gradients become 0; no effect before ddl_model_enable_grad. */
 DDL_API void ddl_model_zero_grad(ddl_model *model);
-/* Copies the gradient of parameter i to host memory, as ddl_model_read_param: out (count floats, row-major). */
+/* Copies the gradient of parameter i to host memory, as ddl_model_read_param: out (count floats, row-major).
+ */
 DDL_API void ddl_model_read_grad(const ddl_model *model, size_t i, float *out);
 
 /* What the backward pass recomputes instead of keeping it from the forward pass. Losses are bitwise equal

@@ -15,12 +15,12 @@
  * Environment: CUDA_SIM_DEVICES (1), CUDA_SIM_SLICES (1: devices that are slices of one GPU), CUDA_SIM_MEMORY
  * (bytes of a device, 4 GiB), CUDA_SIM_BUSY (of them in use by others), CUDA_SIM_VERSION (13000),
  * CUDA_SIM_CAPABILITY (90), CUDA_SIM_SEED (1), CUDA_SIM_FAIL (number of the launch that fails, from 1),
- * CUDA_SIM_FAIL_ALLOCATION (number of the allocation that fails, from 1), CUDA_SIM_EXCLUSIVE (1: another process has the device for itself), CUDA_SIM_NO_POOL (1: a device without
- * pools of memory), CUDA_SIM_FAIL_CAPTURE, CUDA_SIM_FAIL_INSTANTIATE and CUDA_SIM_FAIL_GRAPH (number of the
- * capture, of the instantiation, and of the launch of a graph, that fails, from 1), CUDA_SIM_REPORT (a file:
- * the most bytes that were allocated at a time, and the numbers of allocations, of graphs that were
- * instantiated, of their launches, and of the nodes of the largest; a line "kernel NAME LAUNCHES" for each
- * kernel).
+ * CUDA_SIM_FAIL_ALLOCATION (number of the allocation that fails, from 1), CUDA_SIM_EXCLUSIVE (1: another
+ * process has the device for itself), CUDA_SIM_NO_POOL (1: a device without pools of memory),
+ * CUDA_SIM_FAIL_CAPTURE, CUDA_SIM_FAIL_INSTANTIATE and CUDA_SIM_FAIL_GRAPH (number of the capture, of the
+ * instantiation, and of the launch of a graph, that fails, from 1), CUDA_SIM_REPORT (a file: the most bytes
+ * that were allocated at a time, and the numbers of allocations, of graphs that were instantiated, of their
+ * launches, and of the nodes of the largest; a line "kernel NAME LAUNCHES" for each kernel).
  */
 #include "driver.h"
 #include "emulator.h"
@@ -104,7 +104,7 @@ static std::map<char *, block> blocks;       /* of device memory, by start */
 static std::map<char *, size_t> host_blocks; /* pinned */
 static std::vector<CUstream> streams;
 static std::map<int, size_t> used, peak; /* bytes of each device, and the most */
-static size_t allocations, attempted; /* attempted: those that failed, too */
+static size_t allocations, attempted;    /* attempted: those that failed, too */
 static std::map<std::string, std::unique_ptr<CUfunc_st>> functions;
 static CUresult sticky; /* an error of the device: every later call reports it */
 static uint64_t random_state, launches;

@@ -543,8 +543,8 @@ static void map_stacks()
     }
 }
 
-/* Stacks, and shared memory that is all NaN. ThreadSanitizer forgets an earlier block's accesses to it, because
- * it is mapped again; stacks remain those of their fibers. */
+/* Stacks, and shared memory that is all NaN. ThreadSanitizer forgets an earlier block's accesses to it,
+ * because it is mapped again; stacks remain those of their fibers. */
 static void make_memory()
 {
     if (stacks && stack_count < n) {
@@ -638,12 +638,12 @@ static void start_thread(unsigned i)
     t->groups = 0;
 }
 
-/* ThreadSanitizer sees what one fiber does as ordered: a thread gets another fiber than that of its index in the
- * block before, so that it sees races between equal indices of two blocks. */
+/* ThreadSanitizer sees what one fiber does as ordered: a thread gets another fiber than that of its index in
+ * the block before, so that it sees races between equal indices of two blocks. */
 static void exchange_fibers()
 {
     for (unsigned i = n; i > 1; i--) {
-        const unsigned j = static_cast<unsigned>(random_below(i - 1)); /* never i - 1: no thread keeps its own */
+        const unsigned j = static_cast<unsigned>(random_below(i - 1)); /* not i - 1: none keeps its own */
         std::swap(threads[i - 1].fiber, threads[j].fiber);
         std::swap(threads[i - 1].idle, threads[j].idle);
     }
