@@ -15,12 +15,14 @@
  * Environment: CUDA_SIM_DEVICES (1), CUDA_SIM_SLICES (1: devices that are slices of one GPU), CUDA_SIM_MEMORY
  * (bytes of a device, 4 GiB), CUDA_SIM_BUSY (of them in use by others), CUDA_SIM_VERSION (13000),
  * CUDA_SIM_CAPABILITY (90), CUDA_SIM_SEED (1), CUDA_SIM_FAIL (number of the launch that fails, from 1),
+ * CUDA_SIM_FAIL_DOWNLOAD (the same of a copy to the host: the device is lost before it),
  * CUDA_SIM_FAIL_ALLOCATION (number of the allocation that fails, from 1), CUDA_SIM_EXCLUSIVE (1: another
  * process has the device for itself), CUDA_SIM_NO_POOL (1: a device without pools of memory),
  * CUDA_SIM_FAIL_CAPTURE, CUDA_SIM_FAIL_INSTANTIATE and CUDA_SIM_FAIL_GRAPH (number of the capture, of the
  * instantiation, and of the launch of a graph, that fails, from 1), CUDA_SIM_REPORT (a file: the most bytes
  * that were allocated at a time, and the numbers of allocations, of graphs that were instantiated, of their
- * launches, and of the nodes of the largest; a line "kernel NAME LAUNCHES" for each kernel).
+ * launches, of the nodes of the largest, and of copies to the host; a line "kernel NAME LAUNCHES" for each
+ * kernel).
  */
 #include "driver.h"
 #include "emulator.h"
@@ -107,7 +109,7 @@ static std::map<int, size_t> used, peak; /* bytes of each device, and the most *
 static size_t allocations, attempted;    /* attempted: those that failed, too */
 static std::map<std::string, std::unique_ptr<CUfunc_st>> functions;
 static CUresult sticky; /* an error of the device: every later call reports it */
-static uint64_t random_state, launches;
+static uint64_t random_state, launches, downloads;
 static size_t captures, instantiated, graph_launches, most_nodes;
 static std::set<CUgraphExec> graphs;           /* executable ones */
 static std::string executing;                  /* for messages */
@@ -531,8 +533,8 @@ static void report(CUdevice device)
     FILE *file = path ? fopen(path, "w") : nullptr;
     if (!file)
         return;
-    fprintf(file, "bytes %zu allocations %zu graphs %zu launches %zu nodes %zu\n", peak[device], allocations,
-            instantiated, graph_launches, most_nodes);
+    fprintf(file, "bytes %zu allocations %zu graphs %zu launches %zu nodes %zu downloads %zu\n", peak[device],
+            allocations, instantiated, graph_launches, most_nodes, static_cast<size_t>(downloads));
     for (const auto &kernel : launched)
         fprintf(file, "kernel %s %zu\n", kernel.first.c_str(), kernel.second);
     fclose(file);
@@ -835,6 +837,8 @@ DRIVER CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr address, size_t bytes
         return result;
     memset(to, 0xff, bytes);
     result = submit(stream, [to, from, bytes] {
+        if (++downloads == setting("CUDA_SIM_FAIL_DOWNLOAD", 0))
+            return CUDA_ERROR_LAUNCH_FAILED;
         memcpy(to, from, bytes);
         return CUDA_SUCCESS;
     });

@@ -110,19 +110,46 @@ lost_rank() {
     none_left
 }
 
-# The device of rank 1 fails in the first step.
-lost_device() {
+# for_rank_1 VARIABLE=VALUE: in the environment of rank 1.
+for_rank_1() {
+    setting=$1
     devices() {
         ranks=$1
         shift
         # shellcheck disable=SC2016 # expanded by the rank's shell
-        simulated run_ranks "$ranks" sh -c '[ "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" != 1 ] || export CUDA_SIM_FAIL=60
-            exec "$@"' sh "$@"
+        simulated run_ranks "$ranks" sh -c '[ "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" != 1 ] || export "$1"
+            shift
+            exec "$@"' sh "$setting" "$@"
     }
+}
+
+# The device of rank 1 fails in the first step.
+lost_device() {
+    for_rank_1 CUDA_SIM_FAIL=60
     ! train 2 cuda run_device_lost --steps 2 || fail "no error"
     grep -q '^ddl: rank 1 of 2 on .*: step 1: backend cuda: .*: CUDA_ERROR_LAUNCH_FAILED (unspecified launch failure)$' log ||
         { cat log; fail "no message"; }
     none_left
+}
+
+# The device of rank 1 fails before one of its downloads, some of which are its moments, for a checkpoint: the job ends with a message,
+# and continues from the last whole checkpoint.
+lost_download() {
+    set -- --steps 3 --checkpoint-every 1
+    for_rank_1 CUDA_SIM_REPORT="$scratch/report"
+    must_train 2 cuda run_whole "$@"
+    downloads=$(sed -n 's/.*downloads \([0-9]*\).*/\1/p' report)
+    [ "$downloads" -gt 10 ] || fail "$downloads downloads"
+    for percent in 20 35 50 65 80 95; do
+        rm -rf run_lost
+        for_rank_1 CUDA_SIM_FAIL_DOWNLOAD=$((downloads * percent / 100))
+        ! train 2 cuda run_lost "$@" || fail "no error"
+        grep -q '^ddl: .*CUDA_ERROR_LAUNCH_FAILED (unspecified launch failure)$' log || { cat log; fail "no message"; }
+        none_left
+        for_rank_1 A=
+        must_train 2 cuda run_lost --resume "$@"
+        cmp run_whole/model.safetensors run_lost/model.safetensors || fail "the model differs"
+    done
 }
 
 # NCCL reports nothing: the time limit ends the job. A rank that is later than it is named instead: then a longer one is tried.
@@ -168,6 +195,7 @@ check_full environment environment
 check moved moved
 check lost_rank lost_rank
 check lost_device lost_device
+check_full lost_download lost_download
 check_full stuck_rank stuck_rank
 check_full absent_rank absent_rank
 check_full killed_rank killed_rank

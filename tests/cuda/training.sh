@@ -24,13 +24,16 @@ resume() {
     same_run "$1"
 }
 
-# lost_device PERCENT...: the device is lost in the launch that is so many percent of those of the whole run: one line reports it, and
-# nothing that was read after it is used.
+# lost_device VARIABLE N PERCENT...: the device is lost in the launch (CUDA_SIM_FAIL) or the download (CUDA_SIM_FAIL_DOWNLOAD) that is so
+# many percent of the N of the whole run: one line reports it, and nothing that was read after it is used.
 lost_device() {
-    launches=$(awk '$1 == "kernel" { n += $3 } END { print n }' report)
+    variable=$1 all=$2
+    shift 2
     for percent; do
         rm -rf run_lost
-        ! CUDA_SIM_FAIL=$((launches * percent / 100)) train --out run_lost || fail "$percent %: no error"
+        export "$variable=$((all * percent / 100))"
+        ! train --out run_lost || fail "$percent %: no error"
+        unset "$variable"
         grep '^ddl: ' out | grep -v ' written' >message
         [ "$(wc -l <message)" -eq 1 ] && grep -q '^ddl: step [0-9]*: .*CUDA_ERROR_LAUNCH_FAILED (unspecified launch failure)' message ||
             { cat out; fail "$percent %: no message"; }
@@ -72,11 +75,10 @@ allocations() {
 make_data
 rm -rf run_whole
 CUDA_SIM_REPORT=$PWD/report train --out run_whole || { cat out; exit 1; }
-if is_sample; then
-    check lost_device lost_device 25 75
-else
-    check lost_device lost_device 3 7 12 20 25 33 38 45 50 57 62 70 75 82 88 94 97 99 100
-fi
+launches=$(awk '$1 == "kernel" { n += $3 } END { print n }' report)
+downloads=$(sed -n 's/.*downloads \([0-9]*\).*/\1/p' report)
+check lost_device lost_device CUDA_SIM_FAIL "$launches" 3 12 25 38 50 62 75 88 97 100
+check lost_download lost_device CUDA_SIM_FAIL_DOWNLOAD "$downloads" 3 12 20 25 33 38 45 50 57 62 70 75 82 88 94 97 99 100
 check killed killed 5
 check allocations allocations
 finish

@@ -3,6 +3,8 @@
 #include "model/params/flat.h"
 #include "ops/ops.h"
 
+#include <stdio.h>
+
 /* Numbers [start, start + n) of a moment of parameter `row`; n 0: the end. */
 struct request {
     uint64_t row, kind, start, n;
@@ -34,8 +36,9 @@ static struct ddl_range range_of(const struct ddl_moments *moments, const struct
     return (struct ddl_range){ begin, begin + (size_t)r->n };
 }
 
-/* The numbers, and whether the other rank could read them. */
-static bool receive(const struct ddl_moments *moments, const struct request *r, size_t rank, float *out)
+/* The numbers, and the error of the other rank, if it could not read them. */
+static ddl_status receive(const struct ddl_moments *moments, const struct request *r, size_t rank, float *out,
+                          struct ddl_error *err)
 {
     struct ddl_range left = range_of(moments, r);
     struct request part;
@@ -43,7 +46,12 @@ static bool receive(const struct ddl_moments *moments, const struct request *r, 
     while ((part = next_part(moments, r, rank, &left)).n > 0)
         ddl_comm_receive(moments->comm, rank, (size_t)part.n * sizeof *out, out + (part.start - r->start));
     ddl_comm_receive(moments->comm, rank, sizeof failed, &failed);
-    return !failed;
+    if (!failed)
+        return DDL_OK;
+    char where[32];
+    snprintf(where, sizeof where, "rank %zu", rank);
+    ddl_comm_receive(moments->comm, rank, sizeof *err, err);
+    return ddl_error_prefix(err, err->status, where);
 }
 
 static ddl_status send(const struct ddl_moments *moments, const struct request *r, struct ddl_error *err)
@@ -52,11 +60,14 @@ static ddl_status send(const struct ddl_moments *moments, const struct request *
     struct request part;
     ddl_status status = DDL_OK;
     while ((part = next_part(moments, r, ddl_comm_rank(moments->comm), &left)).n > 0) {
-        status = read_own(moments, &part, moments->scratch, err);
+        if (!status)
+            status = read_own(moments, &part, moments->scratch, err);
         ddl_comm_send(moments->comm, 0, (size_t)part.n * sizeof *moments->scratch, moments->scratch);
     }
     uint64_t failed = status != DDL_OK;
     ddl_comm_send(moments->comm, 0, sizeof failed, &failed);
+    if (failed)
+        ddl_comm_send(moments->comm, 0, sizeof *err, err);
     return status;
 }
 
@@ -67,8 +78,12 @@ ddl_status ddl_moments_read(const struct ddl_moments *moments, size_t i, int kin
     ddl_comm_broadcast(moments->comm, 0, sizeof r, &r);
     ddl_status status = read_own(moments, &r, out, err);
     for (size_t rank = 1; rank < ddl_comm_size(moments->comm); rank++) {
-        if (!receive(moments, &r, rank, out) && !status)
-            status = ddl_error_set(err, DDL_E_DEVICE, "rank %zu could not read its moments", rank);
+        struct ddl_error other;
+        ddl_status received = receive(moments, &r, rank, out, &other);
+        if (received && !status) {
+            status = received;
+            *err = other;
+        }
     }
     return status;
 }

@@ -223,11 +223,7 @@ static ddl_status validate(struct run *run, struct ddl_validation_result *out, s
         ddl_timing_add_part(&run->timing, DDL_PART_VALIDATION, ddl_clock_seconds() - start);
     run->progress.has_val = run->state.has_val = status == DDL_OK;
     run->progress.val_loss = run->state.val_loss = out->loss;
-    if (status != DDL_E_DEVICE)
-        return status;
-    char where[48];
-    snprintf(where, sizeof where, "step %llu: validation", (unsigned long long)run->state.step);
-    return ddl_error_prefix(err, status, where);
+    return trainer_at_step(run, status, "validation", err);
 }
 
 static void note_failure(const struct run *run, const char *what, const struct ddl_error *why)

@@ -69,6 +69,9 @@ struct run {
 
 /* Passes a message to the caller's `note`. */
 void trainer_note(const struct run *run, const char *message);
+/* Puts the step and `what` it was before the message of a device that has failed (DDL_E_DEVICE); returns
+ * `status`. */
+ddl_status trainer_at_step(const struct run *run, ddl_status status, const char *what, struct ddl_error *err);
 
 /* ---- trainer_ranks.c ---- */
 

@@ -9,18 +9,15 @@
 static ddl_status check_state(const struct run *run, struct ddl_error *err)
 {
     struct ddl_corrupted bad;
-    char counts[128], where[32];
-    snprintf(where, sizeof where, "step %llu", (unsigned long long)run->state.step);
+    char counts[128];
     ddl_status status = ddl_optim_find_corrupted(run->optim, &bad, err);
-    if (status)
-        return ddl_error_prefix(err, status, where);
-    if (!bad.kind)
-        return DDL_OK;
+    if (status || !bad.kind)
+        return trainer_at_step(run, status, "checkpoint", err);
     ddl_values_text(&bad.values, counts, sizeof counts);
-    return ddl_error_set(err, DDL_E_NUMERIC, "%s: left the %s %s non-finite (%s); it is not saved; %s%.300s",
-                         where, bad.kind, ddl_model_param(run->model, bad.row)->name, counts,
-                         run->checkpoint[0] ? "the newest checkpoint is " : "there is no checkpoint yet",
-                         run->checkpoint);
+    return ddl_error_set(
+        err, DDL_E_NUMERIC, "step %llu: left the %s %s non-finite (%s); it is not saved; %s%.300s",
+        (unsigned long long)run->state.step, bad.kind, ddl_model_param(run->model, bad.row)->name, counts,
+        run->checkpoint[0] ? "the newest checkpoint is " : "there is no checkpoint yet", run->checkpoint);
 }
 
 /* `path`: the checkpoint that is reported, or NULL. */
@@ -141,7 +138,7 @@ ddl_status trainer_save(struct run *run, enum trainer_save kind, struct ddl_erro
         status = write(run, &state, path, sizeof path, &written, err);
     else
         status = ddl_moments_serve(&run->moments, err);
-    status = trainer_agree(run, status, err);
+    status = trainer_agree(run, trainer_at_step(run, status, "checkpoint", err), err);
     if (status || trainer_any(run, !written))
         return status;
     ddl_comm_broadcast(run->config.comm, 0, sizeof path, path);
@@ -188,7 +185,9 @@ ddl_status trainer_save_model(struct run *run, struct ddl_error *err)
 {
     ddl_comm_describe(run->config.comm, "the end of the run");
     ddl_status status = trainer_agree(run, check_state(run, err), err);
-    if (!status)
-        status = trainer_agree(run, trainer_is_root(run) ? write_model(run, err) : DDL_OK, err);
-    return status;
+    if (status)
+        return status;
+    if (trainer_is_root(run))
+        status = trainer_at_step(run, write_model(run, err), "the model", err);
+    return trainer_agree(run, status, err);
 }
