@@ -126,7 +126,7 @@ DDL_API ddl_status ddl_model_set_precision(ddl_model *model, enum ddl_precision 
 DDL_API enum ddl_precision ddl_model_precision(const ddl_model *model); /* as set, of its products */
 
 /* Copies parameter i to host memory, as the model holds it: out (count floats, row-major). If the device has
- * failed, the numbers are undefined, and the next call that returns a status reports it. */
+ * failed, the numbers are undefined, and the next loss, gradient, logits or save reports it. */
 DDL_API void ddl_model_read_param(const ddl_model *model, size_t i, float *out);
 /* And from there: values (count floats, row-major) become parameter i. */
 DDL_API void ddl_model_write_param(ddl_model *model, size_t i, const float *values);

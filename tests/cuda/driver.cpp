@@ -106,7 +106,7 @@ static std::map<char *, block> blocks;       /* of device memory, by start */
 static std::map<char *, size_t> host_blocks; /* pinned */
 static std::vector<CUstream> streams;
 static std::map<int, size_t> used, peak; /* bytes of each device, and the most */
-static size_t allocations, attempted;    /* attempted: those that failed, too */
+static size_t allocations, attempted;    /* attempted: including failed ones */
 static std::map<std::string, std::unique_ptr<CUfunc_st>> functions;
 static CUresult sticky; /* an error of the device: every later call reports it */
 static uint64_t random_state, launches, downloads;

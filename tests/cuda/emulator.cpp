@@ -97,7 +97,14 @@ static char *shared_memory;
 static size_t shared_used, array_bytes; /* array_bytes: without the gaps */
 static array arrays[MAX_ARRAYS];
 static unsigned array_count;
-static char start_tag, end_tag, barrier_tag, warp_tag[32]; /* ThreadSanitizer's synchronization objects */
+/* ThreadSanitizer's synchronization objects. Barriers and warps have two sets: see exchange_fibers. */
+static char start_tag, end_tag, barrier_tag[2], warp_tag[2][32];
+/* The fibers of the block before, and which set of tags the block has. */
+static struct {
+    struct fiber fiber;
+    bool idle;
+} resting[MAX_THREADS];
+static unsigned set;
 
 kernel::kernel(const char *name, unsigned threads, size_t bytes, void (*body)(const void *))
     : name(name), threads(threads), bytes(bytes), body(body), next(kernels)
@@ -321,9 +328,9 @@ void barrier(site where)
     thread *t = &threads[current];
     set_state(current, AT_BARRIER);
     t->where = where;
-    release(&barrier_tag);
+    release(&barrier_tag[set]);
     yield();
-    acquire(&barrier_tag);
+    acquire(&barrier_tag[set]);
 }
 
 /* The mask names a lane that the block does not have, or that has ended. */
@@ -370,7 +377,7 @@ void collective(unsigned mask, void (*combine)(void *const[32], unsigned), void 
     t->operand = operand;
     const unsigned warp = current / 32;
     if (orders_memory)
-        release(&warp_tag[warp]);
+        release(&warp_tag[set][warp]);
     if (mask & ended[warp])
         fault_of_mask(where, mask);
     if ((mask & at_collective[warp]) == mask && all_wait_for(t))
@@ -378,7 +385,7 @@ void collective(unsigned mask, void (*combine)(void *const[32], unsigned), void 
     else
         yield();
     if (orders_memory)
-        acquire(&warp_tag[current / 32]);
+        acquire(&warp_tag[set][current / 32]);
 }
 
 void meet(void *const *, unsigned) {}
@@ -528,26 +535,28 @@ static char *map(size_t bytes)
     return static_cast<char *>(memory);
 }
 
-/* Stacks for n threads, each above a page that must not be accessed. */
+/* Stacks for n threads, each above a page that must not be accessed; with ThreadSanitizer for two blocks. */
 static void map_stacks()
 {
-    stacks = map(n * (GUARD_BYTES + STACK_BYTES));
-    stack_count = n;
-    for (unsigned i = 0; i < n; i++) {
+    const size_t count = __tsan_create_fiber ? 2 * n : n;
+    stacks = map(count * (GUARD_BYTES + STACK_BYTES));
+    stack_count = count;
+    for (unsigned i = 0; i < count; i++) {
         char *guard = stacks + i * (GUARD_BYTES + STACK_BYTES);
-        threads[i].fiber.stack = guard + GUARD_BYTES;
-        threads[i].fiber.bytes = STACK_BYTES - i % COLORS * COLOR_BYTES;
-        threads[i].idle = false;
+        fiber *f = i < n ? &threads[i].fiber : &resting[i - n].fiber;
+        f->stack = guard + GUARD_BYTES;
+        f->bytes = STACK_BYTES - i % COLORS * COLOR_BYTES;
+        (i < n ? threads[i].idle : resting[i - n].idle) = false;
         if (!__tsan_create_fiber)
             mprotect(guard, GUARD_BYTES, PROT_NONE);
     }
 }
 
-/* Stacks, and shared memory that is all NaN. ThreadSanitizer forgets an earlier block's accesses to it,
- * because it is mapped again; stacks remain those of their fibers. */
+/* Stacks, and shared memory that is all NaN. With ThreadSanitizer it is mapped again, which discards the
+ * earlier block's accesses; stacks remain those of their fibers. */
 static void make_memory()
 {
-    if (stacks && stack_count < n) {
+    if (stacks && stack_count < (__tsan_create_fiber ? 2 * n : n)) {
         poison(stacks, stack_count * (GUARD_BYTES + STACK_BYTES), false);
         munmap(stacks, stack_count * (GUARD_BYTES + STACK_BYTES));
         stacks = nullptr;
@@ -638,14 +647,14 @@ static void start_thread(unsigned i)
     t->groups = 0;
 }
 
-/* ThreadSanitizer sees what one fiber does as ordered: a thread gets another fiber than that of its index in
- * the block before, so that it sees races between equal indices of two blocks. */
+/* To ThreadSanitizer the accesses of one fiber are ordered, and all those before a barrier precede those
+ * after it. So a block has other fibers and tags than the block before it. */
 static void exchange_fibers()
 {
-    for (unsigned i = n; i > 1; i--) {
-        const unsigned j = static_cast<unsigned>(random_below(i - 1)); /* not i - 1: none keeps its own */
-        std::swap(threads[i - 1].fiber, threads[j].fiber);
-        std::swap(threads[i - 1].idle, threads[j].idle);
+    set = 1 - set;
+    for (unsigned i = 0; i < n; i++) {
+        std::swap(threads[i].fiber, resting[i].fiber);
+        std::swap(threads[i].idle, resting[i].idle);
     }
 }
 

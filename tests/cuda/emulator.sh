@@ -40,7 +40,7 @@ for kernel in row_sum warp_operations product vectors histogram; do
     check $kernel correct $kernel
 done
 
-for kernel in missing_barrier missing_warp_barrier racing_blocks; do
+for kernel in missing_barrier missing_warp_barrier racing_blocks racing_blocks_after_barrier; do
     check $kernel found "$thread" $kernel " $kernel .*LINE "
 done
 for kernel in missing_wait uninitialized_shared missing_barrier; do

@@ -118,6 +118,15 @@ KERNEL(racing_blocks, 32, struct rows)
         a.y[0] = a.x[threadIdx.x]; /* fault: racing_blocks */
 }
 
+KERNEL(racing_blocks_after_barrier, 32, struct rows)
+{
+    SHARED(float, tile, 32);
+    tile[threadIdx.x] = a.x[threadIdx.x];
+    __syncthreads();
+    if (threadIdx.x == 0)
+        a.y[0] = tile[blockIdx.x]; /* fault: racing_blocks_after_barrier */
+}
+
 KERNEL(missing_wait, 32, struct rows)
 {
     SHARED(float, tile, 4 * 32);

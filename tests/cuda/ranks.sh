@@ -135,7 +135,9 @@ lost_device() {
 # The device of rank 1 fails before one of its downloads, some of which are its moments, for a checkpoint: the job ends with a message,
 # and continues from the last whole checkpoint.
 lost_download() {
+    export DDL_EXCHANGE="$1"
     set -- --steps 3 --checkpoint-every 1
+    rm -rf run_whole
     for_rank_1 CUDA_SIM_REPORT="$scratch/report"
     must_train 2 cuda run_whole "$@"
     downloads=$(sed -n 's/.*downloads \([0-9]*\).*/\1/p' report)
@@ -146,6 +148,7 @@ lost_download() {
         ! train 2 cuda run_lost "$@" || fail "no error"
         grep -q '^ddl: .*CUDA_ERROR_LAUNCH_FAILED (unspecified launch failure)$' log || { cat log; fail "no message"; }
         none_left
+        [ ! -e run_lost/diverged.json ] || fail "a record of a divergence"
         for_rank_1 A=
         must_train 2 cuda run_lost --resume "$@"
         cmp run_whole/model.safetensors run_lost/model.safetensors || fail "the model differs"
@@ -195,7 +198,9 @@ check_full environment environment
 check moved moved
 check lost_rank lost_rank
 check lost_device lost_device
-check_full lost_download lost_download
+for exchange in device host; do
+    check_full "lost_download_$exchange" lost_download $exchange
+done
 check_full stuck_rank stuck_rank
 check_full absent_rank absent_rank
 check_full killed_rank killed_rank

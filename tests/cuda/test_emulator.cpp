@@ -157,18 +157,18 @@ int main(int argc, char **argv)
         return 2;
     const char *kernel = argv[1];
     const unsigned seed = static_cast<unsigned>(strtoul(argv[2], nullptr, 10));
-    static const char *const one_warp[] = { "warp_operations", "missing_warp_barrier", "racing_blocks",
-                                            "missing_wait",    "never_waited",         "misaligned_vector",
-                                            "misaligned_copy", "matrix_in_global",     "wrong_lane",
-                                            "wrong_mask",      "ended_lane",           "waiting_lanes",
-                                            "shared_underflow" };
+    static const char *const one_warp[] = { "warp_operations",  "missing_warp_barrier",
+                                            "racing_blocks",    "missing_wait",
+                                            "never_waited",     "misaligned_vector",
+                                            "misaligned_copy",  "matrix_in_global",
+                                            "wrong_lane",       "wrong_mask",
+                                            "ended_lane",       "waiting_lanes",
+                                            "shared_underflow", "racing_blocks_after_barrier" };
     unsigned threads = strcmp(kernel, "absent_lane") == 0 ? 24 : THREADS;
     for (const char *each : one_warp)
         if (strcmp(kernel, each) == 0)
             threads = 32;
-    const unsigned grid = strcmp(kernel, "row_sum") == 0         ? ROWS
-                          : strcmp(kernel, "racing_blocks") == 0 ? 2
-                                                                 : 1;
+    const unsigned grid = strcmp(kernel, "row_sum") == 0 ? ROWS : strncmp(kernel, "racing", 6) == 0 ? 2 : 1;
     const int failed =
         strcmp(kernel, "product") == 0 ? test_product(seed) : test_rows(kernel, grid, threads, seed);
     if (!failed)

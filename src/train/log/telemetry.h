@@ -56,7 +56,8 @@ void ddl_telemetry_free(struct ddl_telemetry *t); /* zeroed is allowed */
 size_t ddl_telemetry_bytes(const struct ddl_config *config, size_t batch_rows, size_t n_params);
 
 /* Takes the gradient norms of a step: after ddl_step_finish with the probe, which has set the other results.
- * All ranks call it, and have the norms. comm may be NULL. Fails if the device of this rank has. */
+ * All ranks call it, and have the norms. comm may be NULL. DDL_E_DEVICE if the device of this
+ * rank has failed. */
 ddl_status ddl_telemetry_take_gradients(struct ddl_telemetry *t, struct ddl_optim *optim, ddl_comm *comm,
                                         struct ddl_error *err);
 /* Writes the members "rows", "sublayers" and "grad_norms" of the open object. */

@@ -39,6 +39,8 @@ ddl_status ddl_replay_run(const struct ddl_replay *r, struct ddl_finding *out, s
         out->loss += loss.sum;
     }
     ddl_workspace_set_probe(r->ws, NULL);
+    if (status)
+        out->found = false;
     return status;
 }
 

@@ -388,7 +388,7 @@ ddl_status ddl_optim_find_corrupted(struct ddl_optim *optim, struct ddl_corrupte
         if (!isfinite(optim->host_sums[kind * n + row]))
             *out = (struct ddl_corrupted){ names[kind], row, values_of(optim, row, (int)kind) };
     }
-    return status;
+    return status ? status : backend->ops->check_error(backend->ctx, err);
 }
 
 /* ---- state ---- */

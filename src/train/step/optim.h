@@ -49,7 +49,7 @@ void ddl_optim_step(struct ddl_optim *optim, double lr);
 /* The norm, downloaded. */
 double ddl_optim_grad_norm(struct ddl_optim *optim);
 /* The sum of squares of each parameter's gradient, 0 of an inactive or frozen one, into squares (n_params) in
- * host memory. Fails if the device has. */
+ * host memory. DDL_E_DEVICE if the device has failed. */
 ddl_status ddl_optim_grad_squares(struct ddl_optim *optim, double *squares, struct ddl_error *err);
 
 /* The first active parameter that is not all finite, or whose moments are not. Training cannot continue from
@@ -59,7 +59,7 @@ struct ddl_corrupted {
     size_t row;       /* of the parameter */
     struct ddl_values values;
 };
-/* Fails, without looking, if the device has failed. */
+/* DDL_E_DEVICE if the device has failed. */
 ddl_status ddl_optim_find_corrupted(struct ddl_optim *optim, struct ddl_corrupted *out,
                                     struct ddl_error *err);
 

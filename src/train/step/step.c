@@ -114,6 +114,13 @@ static ddl_status combine(const struct ddl_step *step, ddl_status status, struct
     return DDL_OK;
 }
 
+/* After an exchange of parameters: no rank uses what another's device left when it failed. */
+static ddl_status check_device(const struct ddl_step *step, struct ddl_error *err)
+{
+    const ddl_backend *backend = ddl_model_backend(step->model);
+    return ddl_comm_agree(step->comm, backend->ops->check_error(backend->ctx, err), err);
+}
+
 /* Whether there is an update without a look at the numbers of the step. Those that are not finite make it
  * change nothing. */
 static bool updates_unread(const struct ddl_step *step, const struct ddl_step_result *out)
@@ -167,8 +174,9 @@ ddl_status ddl_step_finish(const struct ddl_step *step, ddl_status status, doubl
         ddl_optim_clip(step->optim, step->sums, 0, NULL);
         ddl_optim_update(step->optim, lr);
         ddl_exchange_parameters(step->exchange);
+        status = check_device(step, err);
     }
-    return DDL_OK;
+    return status;
 }
 
 ddl_status ddl_step_run(const struct ddl_step *step, double lr, struct ddl_step_result *out,
