@@ -75,7 +75,7 @@ lay_out() {
 session() {
     cat >"$scratch/program" <<END
 #!/bin/sh
-exec unshare --user --map-root-user --mount --pid --fork --mount-proc --root='$scratch/root' --wd=/day/session \\
+exec unshare --user --map-root-user --mount --pid --fork --mount-proc --root='$scratch/root' --wd="\${PWD#'$scratch/root'}" \\
     '/moved here/bin/ddl' "\$@"
 END
     chmod 755 "$scratch/program"
