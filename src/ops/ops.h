@@ -254,4 +254,13 @@ struct ddl_backend {
     char description[160];
 };
 
+/* ops->download of `bytes` bytes to host memory, with the error of the device: unless it is DDL_OK, they are
+ * undefined. */
+static inline ddl_status ddl_download(const struct ddl_backend *backend, void *host, const void *x,
+                                      size_t bytes, struct ddl_error *err)
+{
+    backend->ops->download(backend->ctx, host, x, bytes);
+    return backend->ops->check_error(backend->ctx, err);
+}
+
 #endif

@@ -77,7 +77,8 @@ static ddl_status read_params(struct context *c, const struct sample *s, read_fn
         read(s->model, i, at);
         at += ddl_model_param(s->model, i)->count;
     }
-    return status;
+    const ddl_backend *backend = ddl_model_backend(s->model);
+    return status ? status : backend->ops->check_error(backend->ctx, err);
 }
 
 /* beta, readout and target of the pass just made. */

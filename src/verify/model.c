@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "ddl/model.h"
 #include "ddl/session.h"
+#include "ops/ops.h"
 #include "train/step/optim.h"
 
 #include <stdio.h>
@@ -93,9 +94,10 @@ static ddl_status read_pair(struct work *w, const char *prefix, size_t i, read_f
         status = take_floats(w->c, p->count, &found, err);
     if (status)
         return status;
+    const ddl_backend *backend = ddl_model_backend(w->model);
     read(w->model, i, found);
     *pair = (struct gradient){ name, p->count, found, expected };
-    return DDL_OK;
+    return backend->ops->check_error(backend->ctx, err);
 }
 
 static ddl_status check_gradients(struct work *w, struct ddl_error *err)

@@ -109,8 +109,8 @@ static std::map<int, size_t> used, peak; /* bytes of each device, and the most *
 static size_t allocations, attempted;    /* attempted: including failed ones */
 static std::map<std::string, std::unique_ptr<CUfunc_st>> functions;
 static CUresult sticky; /* an error of the device: every later call reports it */
-static uint64_t random_state, launches, downloads;
-static size_t captures, instantiated, graph_launches, most_nodes;
+static uint64_t random_state, launches;
+static size_t downloads, captures, instantiated, graph_launches, most_nodes;
 static std::set<CUgraphExec> graphs;           /* executable ones */
 static std::string executing;                  /* for messages */
 static std::map<std::string, size_t> launched; /* kernels, and how often */
@@ -534,7 +534,7 @@ static void report(CUdevice device)
     if (!file)
         return;
     fprintf(file, "bytes %zu allocations %zu graphs %zu launches %zu nodes %zu downloads %zu\n", peak[device],
-            allocations, instantiated, graph_launches, most_nodes, static_cast<size_t>(downloads));
+            allocations, instantiated, graph_launches, most_nodes, downloads);
     for (const auto &kernel : launched)
         fprintf(file, "kernel %s %zu\n", kernel.first.c_str(), kernel.second);
     fclose(file);

@@ -51,11 +51,10 @@ struct fiber {
 #else
     ucontext_t context;
 #endif
+    bool idle; /* at the end of run_thread's loop */
 };
 
 struct thread {
-    struct fiber fiber;
-    bool idle; /* at the end of run_thread's loop */
     dim3 index;
     site where;
     /* The collective operation that it waits for. */
@@ -97,14 +96,12 @@ static char *shared_memory;
 static size_t shared_used, array_bytes; /* array_bytes: without the gaps */
 static array arrays[MAX_ARRAYS];
 static unsigned array_count;
-/* ThreadSanitizer's synchronization objects. Barriers and warps have two sets: see exchange_fibers. */
-static char start_tag, end_tag, barrier_tag[2], warp_tag[2][32];
-/* The fibers of the block before, and which set of tags the block has. */
-static struct {
-    struct fiber fiber;
-    bool idle;
-} resting[MAX_THREADS];
+/* To ThreadSanitizer the accesses of one fiber are ordered, and all those before a barrier precede those
+ * after it. With it a block has another set of fibers, and of its synchronization objects, than the block
+ * before. */
 static unsigned set;
+static fiber fibers[2][MAX_THREADS];
+static char start_tag, end_tag, barrier_tag[2], warp_tag[2][32];
 
 kernel::kernel(const char *name, unsigned threads, size_t bytes, void (*body)(const void *))
     : name(name), threads(threads), bytes(bytes), body(body), next(kernels)
@@ -286,10 +283,10 @@ static bool choose_next()
 /* Lets the next thread of the group run, or the scheduler if none can or the launch has failed. */
 static void yield()
 {
-    thread *t = &threads[current];
+    fiber *from = &fibers[set][current];
     const bool ends = states[current] == ENDED;
-    fiber *to = failure[0] == 0 && choose_next() ? &threads[current].fiber : &scheduler;
-    switch_fiber(&t->fiber, to, ends);
+    fiber *to = failure[0] == 0 && choose_next() ? &fibers[set][current] : &scheduler;
+    switch_fiber(from, to, ends);
 }
 
 void fault(site where, const char *format, ...)
@@ -317,7 +314,7 @@ static void run_thread()
             fault({ nullptr, 0 }, "a thread ended with %u asynchronous copies that it did not wait for",
                   t->started - t->completed);
         set_state(current, ENDED);
-        t->idle = true;
+        fibers[set][current].idle = true;
         release(&end_tag);
         yield();
     }
@@ -535,18 +532,17 @@ static char *map(size_t bytes)
     return static_cast<char *>(memory);
 }
 
-/* Stacks for n threads, each above a page that must not be accessed; with ThreadSanitizer for two blocks. */
-static void map_stacks()
+/* Stacks for `count` fibers, those of each set for n threads, each above a page that must not be accessed. */
+static void map_stacks(size_t count)
 {
-    const size_t count = __tsan_create_fiber ? 2 * n : n;
     stacks = map(count * (GUARD_BYTES + STACK_BYTES));
     stack_count = count;
-    for (unsigned i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++) {
         char *guard = stacks + i * (GUARD_BYTES + STACK_BYTES);
-        fiber *f = i < n ? &threads[i].fiber : &resting[i - n].fiber;
+        fiber *f = &fibers[i / n][i % n];
         f->stack = guard + GUARD_BYTES;
         f->bytes = STACK_BYTES - i % COLORS * COLOR_BYTES;
-        (i < n ? threads[i].idle : resting[i - n].idle) = false;
+        f->idle = false;
         if (!__tsan_create_fiber)
             mprotect(guard, GUARD_BYTES, PROT_NONE);
     }
@@ -556,13 +552,14 @@ static void map_stacks()
  * earlier block's accesses; stacks remain those of their fibers. */
 static void make_memory()
 {
-    if (stacks && stack_count < (__tsan_create_fiber ? 2 * n : n)) {
+    const size_t needed = __tsan_create_fiber ? 2 * n : n;
+    if (stacks && stack_count < needed) {
         poison(stacks, stack_count * (GUARD_BYTES + STACK_BYTES), false);
         munmap(stacks, stack_count * (GUARD_BYTES + STACK_BYTES));
         stacks = nullptr;
     }
     if (!stacks)
-        map_stacks();
+        map_stacks(needed);
     if (shared_memory && __tsan_create_fiber && shared_used > GAP_BYTES) {
         munmap(shared_memory, SHARED_BYTES);
         shared_memory = nullptr;
@@ -632,30 +629,20 @@ static bool pass_barrier()
 static void start_thread(unsigned i)
 {
     thread *t = &threads[i];
-    if (!t->idle) { /* new, or abandoned in a function */
-        poison(static_cast<const char *>(t->fiber.stack), STACK_BYTES, false);
-        prepare(&t->fiber, run_thread);
-        if (__tsan_destroy_fiber && t->fiber.tsan)
-            __tsan_destroy_fiber(t->fiber.tsan);
+    fiber *f = &fibers[set][i];
+    if (!f->idle) { /* new, or abandoned in a function */
+        poison(static_cast<const char *>(f->stack), STACK_BYTES, false);
+        prepare(f, run_thread);
+        if (__tsan_destroy_fiber && f->tsan)
+            __tsan_destroy_fiber(f->tsan);
         if (__tsan_create_fiber)
-            t->fiber.tsan = __tsan_create_fiber(0);
+            f->tsan = __tsan_create_fiber(0);
     }
-    t->idle = false;
+    f->idle = false;
     set_state(i, RUNNABLE);
     t->index = dim3(i % size.x, i / size.x % size.y, i / (size.x * size.y));
     t->started = t->completed = 0;
     t->groups = 0;
-}
-
-/* To ThreadSanitizer the accesses of one fiber are ordered, and all those before a barrier precede those
- * after it. So a block has other fibers and tags than the block before it. */
-static void exchange_fibers()
-{
-    set = 1 - set;
-    for (unsigned i = 0; i < n; i++) {
-        std::swap(threads[i].fiber, resting[i].fiber);
-        std::swap(threads[i].idle, resting[i].idle);
-    }
 }
 
 /* Runs the threads [first, end) until none of them can go on. Whether any did. */
@@ -666,7 +653,7 @@ static bool run_group(unsigned first, unsigned end)
     group.next = group.count = 0;
     if (!choose_next())
         return false;
-    switch_fiber(&scheduler, &threads[current].fiber, false);
+    switch_fiber(&scheduler, &fibers[set][current], false);
     return true;
 }
 
@@ -700,7 +687,7 @@ static void run_block()
     for (unsigned warp = 0; warp < MAX_THREADS / 32; warp++)
         ended[warp] = ~0u, at_collective[warp] = 0; /* lanes that the block does not have */
     if (__tsan_create_fiber)
-        exchange_fibers();
+        set = 1 - set;
     for (unsigned i = 0; i < n; i++)
         start_thread(i);
     run_threads(random_below(4) == 0 ? n : 32);
@@ -709,7 +696,7 @@ static void run_block()
         emulator_block_ended();
     for (unsigned i = 0; i < n && __tsan_switch_to_fiber; i++)
         if (states[i] != ENDED || failure[0] != 0) { /* the end of the launch comes after what it did, too */
-            __tsan_switch_to_fiber(threads[i].fiber.tsan, 1);
+            __tsan_switch_to_fiber(fibers[set][i].tsan, 1);
             release(&end_tag);
             __tsan_switch_to_fiber(scheduler.tsan, 1);
         }

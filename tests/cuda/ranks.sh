@@ -132,7 +132,7 @@ lost_device() {
     none_left
 }
 
-# The device of rank 1 fails before one of its downloads, some of which are its moments, for a checkpoint: the job ends with a message,
+# The device of rank 1 fails before one of its downloads, some of which are moments for a checkpoint: the job ends with a message
 # and continues from the last whole checkpoint.
 lost_download() {
     export DDL_EXCHANGE="$1"

@@ -7,7 +7,7 @@ set -eu
 build=$5
 
 # with SANITIZER COMMAND...: the command with that driver. The program is not instrumented: the sanitizer is loaded before it.
-# ThreadSanitizer of gcc 12 does not start at every arrangement of the address space: there is none where setarch can do without.
+# ThreadSanitizer of gcc 12 does not start at every arrangement of the address space: it is not randomized, if that is permitted.
 with() {
     fixed=""
     [ "$1" != thread ] || ! setarch -R true 2>/dev/null || fixed="setarch -R"
@@ -28,7 +28,7 @@ ops() {
     [ "$passed" -ge "$least" ] || fail "$passed ops"
 }
 
-# ThreadSanitizer compares the clocks of all threads at each barrier: every op would take it more than an hour. One case for each
+# ThreadSanitizer compares the clocks of all threads at each barrier: all ops would take half an hour. One case for each
 # way in which kernels share memory between threads.
 shared="delta_fwd.l2 compress_bwd rmsnorm_bwd.accumulate.bf16 swiglu_bwd.bf16 rope_bwd.bf16 project_bwd.target.bf16 hyper_bwd.static
     depth_bwd.first streams_fold_bwd matmul.fc.one matmul_q8.fc.one quantize_q8.extreme rank.ties loss_grad.negative cross_entropy.loss

@@ -7,21 +7,20 @@ set -eu
 # The process's number is in pid.
 train() {
     # shellcheck disable=SC2016,SC2086 # expanded by the shell that becomes the program
-    simulated sh -c 'echo $$ >pid; exec "$@"' sh "$ddl" train --backend cuda --model ddl-cc-ec --hidden-size 16 $tiny_model --batch 2 --seq 8 --accumulate 2 --steps 12 \
-        --log-every 1 --checkpoint-every 3 --val-every 4 --val-data shards --val-tokens 32 --telemetry-every 2 "$@" >out 2>&1
+    simulated sh -c 'echo $$ >pid; exec "$@"' sh "$ddl" train --backend cuda --model ddl-cc-ec --hidden-size 16 $tiny_model \
+        --batch 2 --seq 8 --accumulate 2 --steps 12 --log-every 1 --checkpoint-every 3 --val-every 4 --val-data shards --val-tokens 32 --telemetry-every 2 "$@" >out 2>&1
 }
 
-# losses RUN: of each line of its metrics, step, losses and gradient norm; of telemetry, all figures.
-losses() {
-    grep -o '^{"step":[0-9]*\|"\(loss\|val_loss\|grad_norm\|sublayers\|grad_norms\)":[^"][^"]*\|"[a-z_0-9]*_\(rms\|mean\|min\|max\)":[0-9.e+-]*' \
-        "run_$1/metrics.jsonl" | awk '/^{/ { line = $0; next } { print line, $0 }' | sort -u
+# metrics RUN: its lines, telemetry included, without what depends on time and place.
+metrics() {
+    sed 's/,"start":{.*}}$/}/; s/,"\(seconds\|train_seconds\|tokens_per_s\|mfu\|peak_memory\)":[0-9.e+-]*//g' "run_$1/metrics.jsonl" | sort -u
 }
 
 # The model in run_$1 is that of the run that was not interrupted, and so is each number of its metrics.
 same_run() {
     cmp run_whole/model.safetensors "run_$1/model.safetensors" || fail "the model differs"
-    losses "$1" >losses_found
-    cmp losses_whole losses_found || fail "losses differ"
+    metrics "$1" >metrics_found
+    cmp metrics_whole metrics_found || { diff metrics_whole metrics_found; fail "metrics differ"; }
 }
 
 resume() {
@@ -29,8 +28,8 @@ resume() {
     same_run "$1"
 }
 
-# lost_device VARIABLE N PERCENT...: the device is lost in the launch (CUDA_SIM_FAIL) or the download (CUDA_SIM_FAIL_DOWNLOAD) that is so
-# many percent of the N of the whole run: one line reports it, and nothing that was read after it is used.
+# lost_device VARIABLE N PERCENT...: the device is lost in the launch (CUDA_SIM_FAIL) or the download (CUDA_SIM_FAIL_DOWNLOAD) that is
+# so many percent of the N of the whole run: one line reports it, and nothing that was read after it is used.
 lost_device() {
     variable=$1 all=$2
     shift 2
@@ -43,8 +42,8 @@ lost_device() {
         [ "$(wc -l <message)" -eq 1 ] && grep -q '^ddl: step [0-9]*: .*CUDA_ERROR_LAUNCH_FAILED (unspecified launch failure)' message ||
             { cat out; fail "$percent %: no message"; }
         if [ -e run_lost/metrics.jsonl ]; then
-            losses lost >losses_found
-            [ -z "$(comm -13 losses_whole losses_found)" ] || fail "$percent %: a record of what was read after it"
+            metrics lost >metrics_found
+            [ -z "$(comm -13 metrics_whole metrics_found)" ] || fail "$percent %: a record of what was read after it"
         fi
         resume lost
     done
@@ -83,7 +82,7 @@ allocations() {
 make_data
 rm -rf run_whole
 CUDA_SIM_REPORT=$PWD/report train --out run_whole || { cat out; exit 1; }
-losses whole >losses_whole
+metrics whole >metrics_whole
 launches=$(awk '$1 == "kernel" { n += $3 } END { print n }' report)
 downloads=$(sed -n 's/.*downloads \([0-9]*\).*/\1/p' report)
 check lost_device lost_device CUDA_SIM_FAIL "$launches" 3 12 25 38 50 62 75 88 97 100

@@ -126,10 +126,8 @@ static ddl_status fill_from_model(void *user, size_t i, size_t offset, size_t by
                                   struct ddl_error *err)
 {
     const ddl_model *model = user;
-    const ddl_backend *backend = model->backend;
     const float *value = model->value + model->params.offset[row_of(model, i)];
-    backend->ops->download(backend->ctx, to, value + offset / sizeof(float), bytes);
-    return backend->ops->check_error(backend->ctx, err);
+    return ddl_download(model->backend, to, value + offset / sizeof(float), bytes, err);
 }
 
 /* The files of a model, complete under temporary names. */

@@ -407,13 +407,11 @@ ddl_status ddl_model_backward_into(ddl_model *model, ddl_workspace *ws, const st
 ddl_status ddl_model_backward(ddl_model *model, ddl_workspace *ws, const struct ddl_batch *batch,
                               double scale, struct ddl_loss *loss, struct ddl_error *err)
 {
-    const struct ddl_backend *backend = model->backend;
     ddl_status status = ddl_model_backward_into(model, ws, batch, scale, ws->loss_sum, err);
     if (status)
         return status;
-    backend->ops->download(backend->ctx, &loss->sum, ws->loss_sum, sizeof loss->sum);
     loss->n_targets = count_targets(batch);
-    return backend->ops->check_error(backend->ctx, err);
+    return ddl_download(model->backend, &loss->sum, ws->loss_sum, sizeof loss->sum, err);
 }
 
 ddl_status ddl_model_logits(ddl_model *model, ddl_workspace *ws, const struct ddl_batch *batch, size_t rows,

@@ -78,12 +78,9 @@ ddl_status ddl_moments_read(const struct ddl_moments *moments, size_t i, int kin
     ddl_comm_broadcast(moments->comm, 0, sizeof r, &r);
     ddl_status status = read_own(moments, &r, out, err);
     for (size_t rank = 1; rank < ddl_comm_size(moments->comm); rank++) {
-        struct ddl_error other;
-        ddl_status received = receive(moments, &r, rank, out, &other);
-        if (received && !status) {
-            status = received;
-            *err = other;
-        }
+        struct ddl_error later;
+        ddl_status received = receive(moments, &r, rank, out, status ? &later : err);
+        status = status ? status : received;
     }
     return status;
 }
@@ -100,12 +97,9 @@ ddl_status ddl_moments_serve(const struct ddl_moments *moments, struct ddl_error
     ddl_status status = DDL_OK;
     do {
         ddl_comm_broadcast(moments->comm, 0, sizeof r, &r);
-        struct ddl_error now;
-        ddl_status sent = r.n > 0 ? send(moments, &r, &now) : DDL_OK;
-        if (sent && !status) {
-            status = sent;
-            *err = now;
-        }
+        struct ddl_error later;
+        ddl_status sent = r.n > 0 ? send(moments, &r, status ? &later : err) : DDL_OK;
+        status = status ? status : sent;
     } while (r.n > 0);
     return status;
 }

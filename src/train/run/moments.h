@@ -15,7 +15,7 @@ struct ddl_moments {
 };
 
 /* Numbers [start, start + n) of the first (kind 0) or second (kind 1) moment of parameter i to `out`. On rank
- * 0, while the others are in ddl_moments_serve. Fails if the device of any rank has. */
+ * 0, while the others are in ddl_moments_serve. DDL_E_DEVICE if the device of any rank has failed. */
 ddl_status ddl_moments_read(const struct ddl_moments *moments, size_t i, int kind, size_t start, size_t n,
                             float *out, struct ddl_error *err);
 /* Ends ddl_moments_serve on the other ranks. On rank 0. */

@@ -139,11 +139,11 @@ static ddl_status advance(struct run *run, bool observed, struct ddl_error *err)
     status = ddl_step_finish(&run->step, status, lr, &result, err);
     if (status)
         return step_failed(run, status, &result, err);
-    if (observed)
-        status =
-            trainer_agree(run, ddl_telemetry_take_gradients(&run->telemetry, run->optim, t->comm, err), err);
-    if (status)
-        return step_failed(run, status, &result, err);
+    if (observed) {
+        status = ddl_telemetry_take_gradients(&run->telemetry, run->optim, t->comm, err);
+        if ((status = trainer_agree(run, status, err)))
+            return step_failed(run, status, &result, err);
+    }
     double seconds = ddl_clock_seconds() - start;
     uint64_t tokens = t->global_batch * t->seq;
     ddl_timing_add_step(&run->timing, seconds);

@@ -134,8 +134,8 @@ ddl_status trainer_compare_model(const struct run *run, struct ddl_error *err)
         ddl_comm_list_add(list, "parameter %s: checksum %08lx", param->name, (unsigned long)checksums[0]);
     }
     ddl_status status = trainer_agree(run, backend->ops->check_error(backend->ctx, err), err);
-    struct ddl_error other;
-    ddl_status same = ddl_comm_list_compare(run->config.comm, list, status ? &other : err);
+    struct ddl_error later;
+    ddl_status same = ddl_comm_list_compare(run->config.comm, list, status ? &later : err);
     return status ? status : same;
 }
 

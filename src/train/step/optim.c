@@ -282,11 +282,9 @@ double ddl_optim_grad_norm(struct ddl_optim *optim)
 
 ddl_status ddl_optim_grad_squares(struct ddl_optim *optim, double *squares, struct ddl_error *err)
 {
-    const ddl_backend *backend = ddl_model_backend(optim->model);
     add_squares(optim, true, optim->sums);
-    backend->ops->download(backend->ctx, squares, optim->sums,
-                           ddl_model_n_params(optim->model) * sizeof *squares);
-    return backend->ops->check_error(backend->ctx, err);
+    return ddl_download(ddl_model_backend(optim->model), squares, optim->sums,
+                        ddl_model_n_params(optim->model) * sizeof *squares, err);
 }
 
 void ddl_optim_clip(struct ddl_optim *optim, const double *square, size_t n, const double *losses)
@@ -380,9 +378,9 @@ ddl_status ddl_optim_find_corrupted(struct ddl_optim *optim, struct ddl_corrupte
         args.parts.total = kind == PARAMETER ? ddl_model_flat_size(optim->model) : optim->n_moments;
         backend->ops->sum_squares(backend->ctx, &args);
     }
-    backend->ops->download(backend->ctx, optim->host_sums, optim->sums, KINDS * n * sizeof *optim->host_sums);
     *out = (struct ddl_corrupted){ 0 };
-    ddl_status status = backend->ops->check_error(backend->ctx, err);
+    ddl_status status =
+        ddl_download(backend, optim->host_sums, optim->sums, KINDS * n * sizeof *optim->host_sums, err);
     for (size_t i = 0; i < KINDS * n && !status && !out->kind; i++) {
         size_t kind = i % KINDS, row = i / KINDS;
         if (!isfinite(optim->host_sums[kind * n + row]))
