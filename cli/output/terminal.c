@@ -56,14 +56,15 @@ static void *listen(void *user)
     const sigset_t *signals = user;
     int number = 0;
     for (double first_at = 0; sigwait(signals, &number) == 0;) {
-        if (exits)
-            exit_interrupted();
-        if (caught == 0) {
+        const bool is_first = caught == 0;
+        if (is_first) {
             first_at = monotonic_seconds();
             caught = number;
-        } else if (!is_same_request(caught, number, monotonic_seconds() - first_at)) {
-            break;
         }
+        if (exits) /* after `caught` is set: exit_on_interrupt may be looking at it */
+            exit_interrupted();
+        if (!is_first && !is_same_request(caught, number, monotonic_seconds() - first_at))
+            break;
     }
     pthread_sigmask(SIG_UNBLOCK, signals, NULL);
     raise(number);
@@ -115,6 +116,8 @@ void clear_interrupt(void)
 void exit_on_interrupt(bool on)
 {
     exits = on;
+    if (on && interrupted()) /* by a signal that came before the call */
+        exit_interrupted();
 }
 
 bool wait_for_input(void)

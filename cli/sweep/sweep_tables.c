@@ -21,7 +21,7 @@ static void print_choices(const struct ddl_sweep *sweep)
 {
     bool any = false;
     for (size_t i = 0; i < sweep->n_settings; i++) {
-        if (!sweep->settings[i].key)
+        if (!sweep->settings[i].n_values)
             continue;
         if (!any)
             putchar('\n');
@@ -108,7 +108,7 @@ static size_t further_runs(const struct ddl_sweep *sweep)
     size_t n = 0;
     for (size_t i = 0; i < sweep->n_settings; i++) {
         const struct ddl_sweep_setting *s = &sweep->settings[i];
-        n += s->key && !s->is_chosen ? s->max_added - s->n_added : 0;
+        n += s->n_values && !s->is_chosen ? s->max_added - s->n_added : 0;
     }
     return n;
 }

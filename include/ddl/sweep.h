@@ -53,23 +53,23 @@ struct ddl_sweep_run {
     double seconds_left;   /* estimated wall time; NaN if unknown        */
 };
 
-/* A value that is tried to choose from. */
+/* A value of each key that is chosen; a candidate tries it. */
 struct ddl_sweep_value {
-    const char *text; /* as in the file, or `added` */
-    double loss;      /* NaN: the run has not finished */
-    char *added;      /* text of a value that the sweep added; owned; NULL: it is in the file */
+    char *text;    /* "0.001"; of several keys "0.001/0.02", in the order of `key`; owned */
+    double loss;   /* NaN: the run has not finished               */
+    bool is_added; /* the sweep added it; otherwise it is in the file */
 };
 /* Runs that differ in the seed only, and the choice that is made for them. */
 struct ddl_sweep_setting {
     char name[224];                 /* of the entry and the values of the grid: "ddl-1_lr=0.002" */
-    const char *key;                /* whose value is chosen; NULL: none is                     */
-    struct ddl_sweep_value *values; /* (n_values)                                               */
+    char key[256];                  /* whose value is chosen: "lr"; several: "lr/init_std", truncated */
+    struct ddl_sweep_value *values; /* (n_values); none: nothing is chosen                      */
     size_t n_values;
     size_t n_added;        /* of them, the last ones: values that the sweep added at an edge that won */
     size_t max_added;      /* limit of n_added: the file's `extend`; 0: the list is not extended      */
     bool is_chosen;        /* all candidates have finished or diverged, and at least one has finished */
     size_t chosen;         /* index of values                                          */
-    bool at_edge;          /* the smallest or largest of the values: a better one may be outside */
+    bool at_edge;          /* a smallest or largest value of a key: a better one may be outside  */
     const char *loss_name; /* "val_loss" or "loss": what was compared */
 };
 

@@ -115,7 +115,7 @@ bool recipes_differ_in_data(const struct ddl_train_config *a, const struct ddl_t
 static bool is_in(const char *key, const char *const *list, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        if (list[i] && strcmp(list[i], key) == 0)
+        if (strcmp(list[i], key) == 0)
             return true;
     }
     return false;
@@ -141,9 +141,11 @@ bool recipes_are_replicates(const struct ddl_train_config *a, const struct ddl_t
     return !find_difference(a, b, not_compared, sizeof not_compared / sizeof *not_compared, &d);
 }
 
-bool recipes_differ(const struct ddl_train_config *a, const struct ddl_train_config *b, const char *also,
-                    struct recipe_difference *out)
+bool recipes_differ(const struct ddl_train_config *a, const struct ddl_train_config *b,
+                    const char *const *also, size_t n, struct recipe_difference *out)
 {
-    const char *const list[] = { "out", "threads", "init_which", also };
-    return find_difference(a, b, list, sizeof list / sizeof *list, out);
+    const char *list[3 + RECIPES_MAX_ALSO] = { "out", "threads", "init_which" };
+    for (size_t i = 0; i < n; i++)
+        list[3 + i] = also[i];
+    return find_difference(a, b, list, 3 + n, out);
 }

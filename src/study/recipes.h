@@ -24,10 +24,11 @@ bool recipes_differ_in_data(const struct ddl_train_config *a, const struct ddl_t
                             bool validated, struct recipe_difference *out);
 /* Whether the recipes have the same value for every key that changes what is computed, other than seed. */
 bool recipes_are_replicates(const struct ddl_train_config *a, const struct ddl_train_config *b);
+enum { RECIPES_MAX_ALSO = 64 };
 /* Into *out: the first key that a sweep sets whose values differ; false if none does. Not compared are the
- * keys that depend on the machine or that a run replaces by what it used: out, threads, init_which. `also`
- * (NULL: none) is not compared either. */
-bool recipes_differ(const struct ddl_train_config *a, const struct ddl_train_config *b, const char *also,
-                    struct recipe_difference *out);
+ * keys that depend on the machine or that a run replaces by what it used: out, threads, init_which; nor those
+ * of also[n], at most RECIPES_MAX_ALSO. */
+bool recipes_differ(const struct ddl_train_config *a, const struct ddl_train_config *b,
+                    const char *const *also, size_t n, struct recipe_difference *out);
 
 #endif

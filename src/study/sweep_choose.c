@@ -21,7 +21,7 @@ bool sweep_choice_is_due(const struct ddl_sweep *sweep, size_t setting)
         if (is_candidate_of(run, setting) && !has_result)
             return false;
     }
-    return sweep->settings[setting].key != NULL;
+    return sweep->settings[setting].n_values > 0;
 }
 
 ddl_status sweep_read_losses(struct ddl_sweep *sweep, size_t setting, struct ddl_error *err)
@@ -80,7 +80,7 @@ ddl_status sweep_apply_choice(struct ddl_sweep *sweep, size_t setting, struct dd
     if (status || added)
         return status;
     s->is_chosen = s->chosen < s->n_values;
-    s->at_edge = s->is_chosen && sweep_is_at_edge(s);
+    s->at_edge = s->is_chosen && sweep_is_at_edge(sweep, setting);
     for (size_t i = 0; !status && i < sweep->n_runs; i++) {
         struct ddl_sweep_run *run = &sweep->runs[i];
         if (run->setting != setting || run->is_candidate)

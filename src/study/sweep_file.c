@@ -32,6 +32,15 @@ bool sweep_same_key(const char *a, const char *b)
     return row ? row == sweep_key_row(b) : strcmp(a, b) == 0;
 }
 
+const struct sweep_axis *sweep_find_axis(const struct sweep_grid *grid, const char *key)
+{
+    for (size_t i = 0; i < grid->n; i++) {
+        if (sweep_same_key(grid->axes[i].key, key))
+            return &grid->axes[i];
+    }
+    return NULL;
+}
+
 /* ---- nodes ---- */
 
 static yaml_node_t *node_at(const struct parser *p, int index)
@@ -159,17 +168,24 @@ static ddl_status read_recipe_key(const struct parser *p, const char *key, size_
 
 /* ---- axes ---- */
 
+/* Appends an axis without values; NULL: out of memory. */
+static struct sweep_axis *add_axis(struct sweep_grid *grid, const char *key, size_t line)
+{
+    struct sweep_axis *grown = realloc(grid->axes, (grid->n + 1) * sizeof *grown);
+    if (!grown)
+        return NULL;
+    grid->axes = grown;
+    struct sweep_axis *axis = &grown[grid->n++];
+    *axis = (struct sweep_axis){ .key = ddl_mem_strdup(key), .line = line };
+    return axis->key ? axis : NULL;
+}
+
 static ddl_status read_axis(const struct parser *p, const char *key, size_t line, const yaml_node_t *value,
                             void *user)
 {
     struct sweep_grid *grid = user;
-    struct sweep_axis *grown = realloc(grid->axes, (grid->n + 1) * sizeof *grown);
-    if (!grown)
-        return no_memory(p);
-    grid->axes = grown;
-    struct sweep_axis *axis = &grown[grid->n++];
-    *axis = (struct sweep_axis){ .key = ddl_mem_strdup(key), .line = line };
-    if (!axis->key)
+    struct sweep_axis *axis = add_axis(grid, key, line);
+    if (!axis)
         return no_memory(p);
     const char *instead = sweep_same_key(key, "seed") ? "seeds" : sweep_same_key(key, "out") ? "out" : NULL;
     if (instead)
@@ -177,10 +193,10 @@ static ddl_status read_axis(const struct parser *p, const char *key, size_t line
                              "%s:%zu: grid: expected another key than %s: set %s of the sweep", p->file->path,
                              line, key, instead);
     for (size_t i = 0; i + 1 < grid->n; i++) {
-        if (sweep_same_key(grown[i].key, key))
+        if (sweep_same_key(grid->axes[i].key, key))
             return ddl_error_set(p->err, DDL_E_USAGE,
                                  "%s:%zu: grid: '%.80s' is the same key as '%.80s' at line %zu",
-                                 p->file->path, line, key, grown[i].key, grown[i].line);
+                                 p->file->path, line, key, grid->axes[i].key, grid->axes[i].line);
     }
     return read_values(p, value, key, &axis->values);
 }
@@ -191,6 +207,17 @@ static ddl_status read_grid(const struct parser *p, const yaml_node_t *node, str
 }
 
 /* ---- models ---- */
+
+/* Values of an entry to choose from: a list for the one key that is chosen, which check_sections names, or a
+ * mapping of keys. */
+static ddl_status read_entry_choose(const struct parser *p, size_t line, const yaml_node_t *node,
+                                    struct sweep_grid *out)
+{
+    if (node->type == YAML_MAPPING_NODE)
+        return read_mapping(p, node, "choose", read_axis, out);
+    struct sweep_axis *axis = add_axis(out, "", line);
+    return axis ? read_values(p, node, "choose", &axis->values) : no_memory(p);
+}
 
 static ddl_status read_entry_key(const struct parser *p, const char *key, size_t line,
                                  const yaml_node_t *value, void *user)
@@ -203,7 +230,7 @@ static ddl_status read_entry_key(const struct parser *p, const char *key, size_t
     if (strcmp(key, "seeds") == 0)
         return read_values(p, value, "seed", &entry->seeds);
     if (strcmp(key, "choose") == 0)
-        return read_values(p, value, "choose", &entry->values);
+        return read_entry_choose(p, line, value, &entry->choose);
     if (sweep_same_key(key, "seed"))
         return ddl_error_set(p->err, DDL_E_USAGE, "%s:%zu: seed: expected seeds, a list", p->file->path,
                              line);
@@ -294,34 +321,55 @@ static ddl_status read_count(const struct parser *p, const yaml_node_t *node, co
     return text[strspn(text, "0123456789")] || value > most ? wrong(p, node, what, expected, text) : DDL_OK;
 }
 
-/* Values that can be continued: at least two, all positive numbers. */
-static ddl_status check_extension(const struct parser *p, const yaml_node_t *node,
-                                  const struct ddl_recipe *values)
+/* The text that is no positive number, or NULL. */
+static const char *find_unextendable(const struct ddl_recipe *values)
 {
-    if (values->n < 2)
-        return wrong(p, node, "choose: extend", "at least two values to continue", "one");
     for (size_t i = 0; i < values->n; i++) {
         char *end;
         const char *text = values->entries[i].value;
         if (!(ddl_parse_double(text, &end) > 0) || *end)
-            return wrong(p, node, "choose: extend", "values that are positive numbers", text);
+            return text;
     }
-    return DDL_OK;
+    return NULL;
 }
+
+/* One of the lists can be continued: it has at least two values, all positive numbers. */
+static ddl_status check_extension(const struct parser *p, const yaml_node_t *node,
+                                  const struct sweep_grid *axes)
+{
+    const char *text = NULL;
+    for (size_t i = 0; i < axes->n; i++) {
+        const char *found = find_unextendable(&axes->axes[i].values);
+        if (!found && axes->axes[i].values.n > 1)
+            return DDL_OK;
+        text = text ? text : found;
+    }
+    return text ? wrong(p, node, "choose: extend", "values that are positive numbers", text)
+                : wrong(p, node, "choose: extend", "at least two values to continue", "one");
+}
+
+/* The section `choose` while it is read: `key` and `values` are a grid of one axis. */
+struct choose_reader {
+    struct sweep_choose *choose;
+    char *key;
+    struct ddl_recipe values;
+};
 
 static ddl_status read_choose_key(const struct parser *p, const char *key, size_t line,
                                   const yaml_node_t *value, void *user)
 {
-    static const struct ddl_option names[] = { { .name = "key" },    { .name = "values" },
-                                               { .name = "steps" },  { .name = "seed" },
-                                               { .name = "loss" },   { .name = "set" },
-                                               { .name = "extend" }, { 0 } };
-    struct sweep_choose *choose = user;
+    static const struct ddl_option names[] = { { .name = "key" },   { .name = "values" }, { .name = "grid" },
+                                               { .name = "steps" }, { .name = "seed" },   { .name = "loss" },
+                                               { .name = "set" },   { .name = "extend" }, { 0 } };
+    struct choose_reader *reader = user;
+    struct sweep_choose *choose = reader->choose;
     char where[1200];
     if (strcmp(key, "key") == 0)
-        return copy_text(p, value, "key", &choose->key);
+        return copy_text(p, value, "key", &reader->key);
     if (strcmp(key, "values") == 0)
-        return read_values(p, value, "choose", &choose->values);
+        return read_values(p, value, "choose", &reader->values);
+    if (strcmp(key, "grid") == 0)
+        return read_grid(p, value, &choose->axes);
     if (strcmp(key, "seed") == 0)
         return read_recipe_key(p, "seed", line, value, &choose->seed);
     if (strcmp(key, "steps") == 0)
@@ -336,23 +384,52 @@ static ddl_status read_choose_key(const struct parser *p, const char *key, size_
     return ddl_option_unknown(names, where, "key", key, p->err);
 }
 
+/* Makes an axis of `key` and `values`, if the section has no grid. */
+static ddl_status complete_axes(const struct parser *p, const yaml_node_t *node, size_t line,
+                                struct choose_reader *reader)
+{
+    struct sweep_grid *axes = &reader->choose->axes;
+    if (axes->n && (reader->key || reader->values.n))
+        return wrong(p, node, "choose", "key and values, or grid", "both");
+    if (axes->n)
+        return DDL_OK;
+    if (!reader->key || !reader->values.n)
+        return wrong(p, node, "choose", "key and values, or grid", reader->key ? "no values" : "no key");
+    struct sweep_axis *axis = add_axis(axes, reader->key, line);
+    if (!axis)
+        return no_memory(p);
+    axis->values = reader->values;
+    reader->values = (struct ddl_recipe){ 0 };
+    return DDL_OK;
+}
+
+static ddl_status check_chosen_key(const struct parser *p, const yaml_node_t *node,
+                                   const struct sweep_choose *choose, const char *chosen)
+{
+    if (sweep_same_key(chosen, "seed") || sweep_same_key(chosen, "out") || sweep_same_key(chosen, "steps"))
+        return wrong(p, node, "choose: key", "another key than seed, out and steps", chosen);
+    for (size_t i = 0; i < choose->keys.n; i++) {
+        const char *key = choose->keys.entries[i].key;
+        if (sweep_same_key(key, chosen) || sweep_same_key(key, "seed"))
+            return wrong(p, node, "choose: set", "another key than the chosen one and seed", key);
+    }
+    return DDL_OK;
+}
+
 static ddl_status read_choose(const struct parser *p, const yaml_node_t *node, size_t line)
 {
     struct sweep_choose *choose = &p->file->choose;
+    struct choose_reader reader = { .choose = choose };
     choose->line = line;
-    ddl_status status = read_mapping(p, node, "choose", read_choose_key, choose);
-    if (!status && (!choose->key || !choose->values.n))
-        status = wrong(p, node, "choose", "key and values", choose->key ? "no values" : "no key");
-    if (!status && (sweep_same_key(choose->key, "seed") || sweep_same_key(choose->key, "out") ||
-                    sweep_same_key(choose->key, "steps")))
-        status = wrong(p, node, "choose: key", "another key than seed, out and steps", choose->key);
-    for (size_t i = 0; !status && i < choose->keys.n; i++) {
-        const char *key = choose->keys.entries[i].key;
-        if (sweep_same_key(key, choose->key) || sweep_same_key(key, "seed"))
-            status = wrong(p, node, "choose: set", "another key than the chosen one and seed", key);
-    }
+    ddl_status status = read_mapping(p, node, "choose", read_choose_key, &reader);
+    if (!status)
+        status = complete_axes(p, node, line, &reader);
+    for (size_t i = 0; !status && i < choose->axes.n; i++)
+        status = check_chosen_key(p, node, choose, choose->axes.axes[i].key);
     if (!status && choose->extend)
-        status = check_extension(p, node, &choose->values);
+        status = check_extension(p, node, &choose->axes);
+    free(reader.key);
+    ddl_recipe_free(&reader.values);
     return status;
 }
 
@@ -476,19 +553,45 @@ static ddl_status read_section(const struct parser *p, const char *key, size_t l
     return ddl_option_unknown(names, where, "key", key, p->err);
 }
 
+/* The axes of an entry's own values are keys that are chosen; a list is that of the only one. */
+static ddl_status check_entry_choose(const struct parser *p, struct sweep_grid *own)
+{
+    const struct sweep_grid *chosen = &p->file->choose.axes;
+    for (size_t i = 0; i < own->n; i++) {
+        struct sweep_axis *axis = &own->axes[i];
+        if (*axis->key == '\0' && chosen->n > 1)
+            return ddl_error_set(p->err, DDL_E_USAGE,
+                                 "%s:%zu: choose: several keys are chosen: expected a mapping of keys to "
+                                 "values, found a list",
+                                 p->file->path, axis->line);
+        if (*axis->key == '\0' && chosen->n == 1) {
+            free(axis->key);
+            axis->key = ddl_mem_strdup(chosen->axes[0].key);
+            if (!axis->key)
+                return no_memory(p);
+        }
+        if (!chosen->n)
+            return ddl_error_set(p->err, DDL_E_USAGE,
+                                 "%s:%zu: choose: expected a section choose with the key of these values",
+                                 p->file->path, axis->line);
+        if (!sweep_find_axis(chosen, axis->key))
+            return ddl_error_set(p->err, DDL_E_USAGE,
+                                 "%s:%zu: choose: expected a key of the section choose, found %s",
+                                 p->file->path, axis->line, axis->key);
+    }
+    return DDL_OK;
+}
+
 /* Checks that involve several sections. */
 static ddl_status check_sections(const struct parser *p)
 {
-    const struct ddl_sweep_file *file = p->file;
+    struct ddl_sweep_file *file = p->file;
+    ddl_status status = DDL_OK;
     if (!file->out)
         return ddl_option_missing(file->path, "out: DIR, the folder of the runs", p->err);
-    for (size_t i = 0; i < file->n_entries; i++) {
-        if (file->entries[i].values.n && !file->choose.key)
-            return ddl_error_set(p->err, DDL_E_USAGE,
-                                 "%s:%zu: choose: expected a section choose with the key of these values",
-                                 file->path, file->entries[i].values.entries[0].line);
-    }
-    return DDL_OK;
+    for (size_t i = 0; !status && i < file->n_entries; i++)
+        status = check_entry_choose(p, &file->entries[i].choose);
+    return status;
 }
 
 /* A sweep without models has one entry, which sets nothing. */
@@ -613,18 +716,23 @@ void sweep_file_free(struct ddl_sweep_file *file)
         ddl_recipe_free(&entry->keys);
         free_grid(&entry->grid);
         ddl_recipe_free(&entry->seeds);
-        ddl_recipe_free(&entry->values);
+        free_grid(&entry->choose);
     }
     free(file->entries);
     free_grid(&file->grid);
-    for (size_t i = 0; i < file->n_picks; i++)
-        ddl_recipe_free(&file->picks[i].values);
+    for (size_t i = 0; i < file->n_picks; i++) {
+        struct sweep_pick *pick = &file->picks[i];
+        ddl_recipe_free(&pick->values);
+        for (size_t c = 0; c < pick->n_candidates; c++)
+            ddl_recipe_free(&pick->candidates[c]);
+        free(pick->candidates);
+    }
     free(file->picks);
-    struct ddl_recipe *const lists[] = { &file->base,          &file->set,         &file->seeds,
-                                         &file->choose.values, &file->choose.seed, &file->choose.keys };
+    free_grid(&file->choose.axes);
+    struct ddl_recipe *const lists[] = { &file->base, &file->set, &file->seeds, &file->choose.seed,
+                                         &file->choose.keys };
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
         ddl_recipe_free(lists[i]);
-    free(file->choose.key);
     free(file->out);
     free(file->base_path);
     free(file);

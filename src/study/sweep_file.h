@@ -23,16 +23,15 @@ struct sweep_entry {
     struct ddl_recipe keys;   /* recipe keys that it sets                          */
     struct sweep_grid grid;   /* axes of its own; they replace the sweep's of the same key */
     struct ddl_recipe seeds;  /* none: the sweep's                                 */
-    struct ddl_recipe values; /* to choose from; none: those of `choose`           */
+    struct sweep_grid choose; /* axes to choose from; they replace those of `choose` of the same key */
 };
 
 /* What is compared to choose a value. */
 enum sweep_loss { SWEEP_LOSS_VAL, SWEEP_LOSS_TRAIN };
 
 struct sweep_choose {
-    char *key; /* NULL: no value is chosen */
+    struct sweep_grid axes; /* the chosen keys and their values; none: nothing is chosen */
     size_t line;
-    struct ddl_recipe values;
     struct ddl_recipe seed; /* one entry, or none: the first of the seeds */
     struct ddl_recipe keys; /* recipe keys of the candidates: steps, ...  */
     int loss;               /* enum sweep_loss */
@@ -42,7 +41,9 @@ struct sweep_choose {
 /* Where a setting comes from. */
 struct sweep_pick {
     size_t entry;
-    struct ddl_recipe values; /* one of each axis of the entry's grid */
+    struct ddl_recipe values;      /* one of each axis of the entry's grid */
+    struct ddl_recipe *candidates; /* (n_candidates) each with one value of each chosen key */
+    size_t n_candidates;           /* n_values of the setting */
 };
 
 struct ddl_sweep_file {
@@ -70,5 +71,7 @@ void sweep_file_free(struct ddl_sweep_file *file);
 const struct ddl_option *sweep_key_row(const char *key);
 /* Whether two keys are names of the same option. */
 bool sweep_same_key(const char *a, const char *b);
+/* The axis of the option `key`, or NULL. */
+const struct sweep_axis *sweep_find_axis(const struct sweep_grid *grid, const char *key);
 
 #endif

@@ -4,10 +4,12 @@
 
 #include "ddl/json.h"
 #include "ddl/sweep.h"
+#include "train/config/recipe.h"
 
 /* ---- sweep_plan.c ---- */
 
-enum { SWEEP_MAX_RUNS = 4096 };
+/* Of a grid, and of the keys that are chosen. */
+enum { SWEEP_MAX_RUNS = 4096, SWEEP_MAX_KEYS = 64 };
 /* Sets run->config, with value `value` of its setting if that has values. */
 ddl_status sweep_configure(const struct ddl_sweep *sweep, struct ddl_sweep_run *run, size_t value,
                            struct ddl_error *err);
@@ -16,16 +18,23 @@ ddl_status sweep_configure(const struct ddl_sweep *sweep, struct ddl_sweep_run *
 ddl_status sweep_add_run(struct ddl_sweep *sweep, size_t setting, bool is_candidate, size_t value,
                          struct ddl_error *err);
 
+/* Appends a value of a further key to "0.001", which gives "0.001/0.02"; truncated. */
+void sweep_join(char *out, size_t size, const char *text);
+/* Appends a value to the setting, one of each chosen key; takes `combination`, which is empty afterwards. */
+ddl_status sweep_append_value(struct ddl_sweep *sweep, size_t setting, struct ddl_recipe *combination,
+                              bool is_added, struct ddl_error *err);
+
 /* ---- sweep_extend.c ---- */
 
-/* Whether the chosen of several values is the smallest or the largest; texts are not. */
-bool sweep_is_at_edge(const struct ddl_sweep_setting *setting);
+/* Whether the chosen value of a key is the smallest or the largest of several; texts are not. */
+bool sweep_is_at_edge(const struct ddl_sweep *sweep, size_t setting);
 /* If the value with the lowest loss, setting->chosen, is at an edge and the limit is not reached, adds the
- * next value beyond it and its candidate, the last run. *added: whether it did. A value that the key does not
- * allow is not added. */
+ * next value beyond it, with the same values of other keys, and its candidate, the last run. *added: whether
+ * it did. A value that the key does not allow is not added. */
 ddl_status sweep_extend(struct ddl_sweep *sweep, size_t setting, bool *added, struct ddl_error *err);
-/* Adds the value `text` to the setting, and its candidate. */
-ddl_status sweep_add_value(struct ddl_sweep *sweep, size_t setting, const char *text, struct ddl_error *err);
+/* Adds a value to the setting, one of each chosen key, and its candidate; takes `combination`. */
+ddl_status sweep_add_value(struct ddl_sweep *sweep, size_t setting, struct ddl_recipe *combination,
+                           struct ddl_error *err);
 
 /* ---- sweep_progress.c ---- */
 

@@ -48,16 +48,6 @@ static const struct ddl_recipe_entry *find_key(const struct ddl_recipe *keys, co
     return NULL;
 }
 
-/* The values that an entry may choose from; none if it sets the key. */
-static const struct ddl_recipe *values_of(const struct ddl_sweep_file *file, const struct sweep_entry *entry)
-{
-    static const struct ddl_recipe none = { 0 };
-    const struct sweep_choose *choose = &file->choose;
-    if (!choose->key || find_key(&entry->keys, choose->key))
-        return &none;
-    return entry->values.n ? &entry->values : &choose->values;
-}
-
 static const struct ddl_recipe *seeds_of(const struct ddl_sweep_file *file, const struct sweep_entry *entry)
 {
     return entry->seeds.n ? &entry->seeds : &file->seeds;
@@ -83,28 +73,24 @@ ddl_status sweep_configure(const struct ddl_sweep *sweep, struct ddl_sweep_run *
     struct ddl_sweep_file *file = sweep->file;
     struct sweep_pick *pick = &file->picks[run->setting];
     struct sweep_entry *entry = &file->entries[pick->entry];
-    const struct ddl_recipe *values = values_of(file, entry);
-    struct ddl_recipe_entry seed, chosen;
-    struct ddl_recipe single[2] = { { &chosen, values->n > 0, 0 }, { &seed, 0, 0 } };
+    struct ddl_recipe_entry seed;
+    struct ddl_recipe only_seed = { &seed, 0, 0 };
     struct ddl_train_layer layers[MOST];
     size_t n = 0;
-    if (values->n) {
-        char *text = (char *)sweep->settings[run->setting].values[value].text; /* only read */
-        chosen =
-            (struct ddl_recipe_entry){ file->choose.key, text,
-                                       value < values->n ? values->entries[value].line : file->choose.line };
-    }
     const struct ddl_recipe *seeds = seeds_of(file, entry);
     if (run->is_candidate && file->choose.seed.n)
         seeds = &file->choose.seed;
     if (seeds->n) {
         seed = seeds->entries[run->is_candidate ? 0 : run->value];
-        single[1].n = 1;
+        only_seed.n = 1;
     }
-    const struct ddl_recipe *const recipes[MOST] = {
-        &file->base, &file->set, &entry->keys, &pick->values, run->is_candidate ? &file->choose.keys : NULL,
-        &single[0],  &single[1]
-    };
+    const struct ddl_recipe *const recipes[MOST] = { &file->base,
+                                                     &file->set,
+                                                     &entry->keys,
+                                                     &pick->values,
+                                                     run->is_candidate ? &file->choose.keys : NULL,
+                                                     pick->n_candidates ? &pick->candidates[value] : NULL,
+                                                     &only_seed };
     for (size_t i = 0; i < MOST; i++) {
         bool is_file = i == 0 && file->base_path;
         if (recipes[i])
@@ -124,17 +110,65 @@ ddl_status sweep_configure(const struct ddl_sweep *sweep, struct ddl_sweep_run *
 
 /* The axes of an entry: the sweep's, unless it has its own of the same key, then its own. */
 struct axes {
-    const struct sweep_axis *axis[64];
+    const struct sweep_axis *axis[SWEEP_MAX_KEYS];
     size_t n;
 };
 
-static const struct sweep_axis *find_axis(const struct sweep_grid *grid, const char *key)
+static ddl_status append_axis(const struct ddl_sweep *sweep, struct axes *axes, const struct sweep_axis *axis,
+                              const char *section, struct ddl_error *err)
 {
-    for (size_t i = 0; i < grid->n; i++) {
-        if (sweep_same_key(grid->axes[i].key, key))
-            return &grid->axes[i];
+    if (axes->n == SWEEP_MAX_KEYS)
+        return ddl_error_set(err, DDL_E_USAGE, "%s:%zu: %s: more than %d keys", sweep->path, axis->line,
+                             section, SWEEP_MAX_KEYS);
+    axes->axis[axes->n++] = axis;
+    return DDL_OK;
+}
+
+/* The keys that are chosen for an entry, with their values; none that it sets. */
+static ddl_status collect_chosen(const struct ddl_sweep *sweep, const struct sweep_entry *entry,
+                                 struct axes *out, struct ddl_error *err)
+{
+    const struct sweep_grid *chosen = &sweep->file->choose.axes;
+    ddl_status status = DDL_OK;
+    out->n = 0;
+    for (size_t i = 0; !status && i < chosen->n; i++) {
+        const struct sweep_axis *axis = &chosen->axes[i];
+        const struct sweep_axis *own = sweep_find_axis(&entry->choose, axis->key);
+        if (!find_key(&entry->keys, axis->key))
+            status = append_axis(sweep, out, own ? own : axis, "choose", err);
     }
-    return NULL;
+    return status;
+}
+
+/* Into *n: the number of combinations of the values; at least as many runs follow beside `other`. */
+static ddl_status count_combinations(const struct ddl_sweep *sweep, const struct sweep_entry *entry,
+                                     const struct axes *axes, size_t other, size_t *n, struct ddl_error *err)
+{
+    *n = 1;
+    for (size_t i = 0; i < axes->n; i++) {
+        *n *= axes->axis[i]->values.n;
+        if (other + *n > SWEEP_MAX_RUNS)
+            return ddl_error_set(err, DDL_E_USAGE, "%s:%zu: %s: more than %d runs", sweep->path, entry->line,
+                                 entry->name, SWEEP_MAX_RUNS);
+    }
+    return DDL_OK;
+}
+
+/* Appends combination `index`, a value of each axis; the last axis changes fastest. */
+static ddl_status append_combination(const struct axes *axes, size_t index, struct ddl_recipe *out,
+                                     struct ddl_error *err)
+{
+    ddl_status status = DDL_OK;
+    size_t after = 1;
+    for (size_t i = 0; i < axes->n; i++)
+        after *= axes->axis[i]->values.n;
+    for (size_t i = 0; !status && i < axes->n; i++) {
+        const struct ddl_recipe *values = &axes->axis[i]->values;
+        after /= values->n;
+        const struct ddl_recipe_entry *value = &values->entries[index / after % values->n];
+        status = ddl_recipe_append(out, axes->axis[i]->key, value->value, value->line, err);
+    }
+    return status;
 }
 
 static ddl_status check_axis(const struct ddl_sweep *sweep, const struct sweep_entry *entry,
@@ -146,7 +180,7 @@ static ddl_status check_axis(const struct ddl_sweep *sweep, const struct sweep_e
             err, DDL_E_USAGE,
             "%s:%zu: %s: the key is an axis of the grid (line %zu): expected a grid in the entry",
             sweep->path, set->line, set->key, axis->line);
-    if (sweep->file->choose.key && sweep_same_key(axis->key, sweep->file->choose.key))
+    if (sweep_find_axis(&sweep->file->choose.axes, axis->key))
         return ddl_error_set(err, DDL_E_USAGE,
                              "%s:%zu: %s: expected a grid or a choice of this key, found both", sweep->path,
                              axis->line, axis->key);
@@ -168,14 +202,12 @@ static ddl_status collect_axes(const struct ddl_sweep *sweep, const struct sweep
     for (size_t g = 0; g < 2; g++) {
         for (size_t i = 0; !status && i < grids[g]->n; i++) {
             const struct sweep_axis *axis = &grids[g]->axes[i];
-            const struct sweep_axis *own = find_axis(&entry->grid, axis->key);
-            if (g == 1 && find_axis(&sweep->file->grid, axis->key))
+            const struct sweep_axis *own = sweep_find_axis(&entry->grid, axis->key);
+            if (g == 1 && sweep_find_axis(&sweep->file->grid, axis->key))
                 continue; /* in the place of the sweep's */
-            if (out->n == sizeof out->axis / sizeof *out->axis)
-                return ddl_error_set(err, DDL_E_USAGE, "%s:%zu: grid: more than %zu keys", sweep->path,
-                                     axis->line, out->n);
-            out->axis[out->n++] = own ? own : axis;
-            status = check_axis(sweep, entry, own ? own : axis, err);
+            status = append_axis(sweep, out, own ? own : axis, "grid", err);
+            if (!status)
+                status = check_axis(sweep, entry, own ? own : axis, err);
         }
     }
     return status;
@@ -234,25 +266,70 @@ static ddl_status check_values(const struct ddl_sweep *sweep, const char *key,
                                sweep->path, b->line, key, b->value, a->line);
 }
 
-static ddl_status set_values(struct ddl_sweep *sweep, struct ddl_sweep_setting *setting,
-                             const struct sweep_entry *entry, struct ddl_error *err)
+void sweep_join(char *out, size_t size, const char *text)
 {
-    const struct ddl_recipe *values = values_of(sweep->file, entry);
-    if (!values->n)
-        return DDL_OK;
-    setting->key = sweep->file->choose.key;
-    setting->loss_name = sweep->file->choose.loss == SWEEP_LOSS_VAL ? "val_loss" : "loss";
-    setting->n_values = values->n;
-    setting->values = calloc(values->n, sizeof *setting->values);
-    if (!setting->values)
+    size_t used = strlen(out);
+    snprintf(out + used, size - used, "%s%s", used ? "/" : "", text);
+}
+
+ddl_status sweep_append_value(struct ddl_sweep *sweep, size_t setting, struct ddl_recipe *combination,
+                              bool is_added, struct ddl_error *err)
+{
+    struct ddl_sweep_setting *s = &sweep->settings[setting];
+    struct sweep_pick *pick = &sweep->file->picks[setting];
+    const size_t n = s->n_values;
+    size_t size = 1;
+    for (size_t i = 0; i < combination->n; i++)
+        size += strlen(combination->entries[i].value) + 1;
+    char *text = calloc(size, 1);
+    struct ddl_sweep_value *values = realloc(s->values, (n + 1) * sizeof *values);
+    if (values)
+        s->values = values;
+    struct ddl_recipe *candidates = realloc(pick->candidates, (n + 1) * sizeof *candidates);
+    if (candidates)
+        pick->candidates = candidates;
+    if (!text || !values || !candidates) {
+        free(text);
+        ddl_recipe_free(combination);
         return ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory", sweep->path);
-    for (size_t i = 0; i < values->n; i++)
-        setting->values[i] = (struct ddl_sweep_value){ values->entries[i].value, (double)NAN, NULL };
-    setting->max_added = sweep->file->choose.extend;
+    }
+    for (size_t i = 0; i < combination->n; i++)
+        sweep_join(text, size, combination->entries[i].value);
+    s->values[s->n_values++] = (struct ddl_sweep_value){ text, (double)NAN, is_added };
+    pick->candidates[pick->n_candidates++] = *combination;
+    *combination = (struct ddl_recipe){ 0 };
     return DDL_OK;
 }
 
-/* The setting of combination `index` of the axes; the last axis changes fastest. */
+/* The values that a setting may choose from: all combinations of those of its keys. */
+static ddl_status set_values(struct ddl_sweep *sweep, size_t setting, const struct axes *chosen,
+                             struct ddl_error *err)
+{
+    struct ddl_sweep_setting *s = &sweep->settings[setting];
+    const struct sweep_entry *entry = &sweep->file->entries[sweep->file->picks[setting].entry];
+    ddl_status status = DDL_OK;
+    size_t n = 0, other = 0;
+    for (size_t i = 0; i < setting; i++)
+        other += sweep->settings[i].n_values;
+    for (size_t i = 0; !status && i < chosen->n; i++) {
+        status = check_values(sweep, chosen->axis[i]->key, &chosen->axis[i]->values, err);
+        sweep_join(s->key, sizeof s->key, chosen->axis[i]->key);
+    }
+    if (!status && chosen->n)
+        status = count_combinations(sweep, entry, chosen, other, &n, err);
+    for (size_t i = 0; !status && i < n; i++) {
+        struct ddl_recipe combination = { 0 };
+        status = append_combination(chosen, i, &combination, err);
+        if (!status)
+            status = sweep_append_value(sweep, setting, &combination, false, err);
+        ddl_recipe_free(&combination);
+    }
+    s->loss_name = sweep->file->choose.loss == SWEEP_LOSS_VAL ? "val_loss" : "loss";
+    s->max_added = sweep->file->choose.extend;
+    return status;
+}
+
+/* The setting of combination `index` of the axes. */
 static ddl_status add_setting(struct ddl_sweep *sweep, size_t entry_index, const struct axes *axes,
                               size_t index, struct ddl_error *err)
 {
@@ -268,19 +345,18 @@ static ddl_status add_setting(struct ddl_sweep *sweep, size_t entry_index, const
         return ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory", sweep->path);
     struct ddl_sweep_setting *setting = &settings[sweep->n_settings++];
     struct sweep_pick *pick = &picks[file->n_picks++];
+    struct axes chosen;
     *setting = (struct ddl_sweep_setting){ 0 };
     *pick = (struct sweep_pick){ .entry = entry_index };
     snprintf(setting->name, sizeof setting->name, "%s", entry->name);
-    ddl_status status = set_values(sweep, setting, entry, err);
-    size_t after = 1;
-    for (size_t i = 0; i < axes->n; i++)
-        after *= axes->axis[i]->values.n;
-    for (size_t i = 0; !status && i < axes->n; i++) {
-        const struct ddl_recipe *values = &axes->axis[i]->values;
-        after /= values->n;
-        const struct ddl_recipe_entry *value = &values->entries[index / after % values->n];
-        status = ddl_recipe_append(&pick->values, axes->axis[i]->key, value->value, value->line, err);
-        if (!status && !append_value(setting->name, sizeof setting->name, axes->axis[i]->key, value->value))
+    ddl_status status = collect_chosen(sweep, entry, &chosen, err);
+    if (!status)
+        status = set_values(sweep, sweep->n_settings - 1, &chosen, err);
+    if (!status)
+        status = append_combination(axes, index, &pick->values, err);
+    for (size_t i = 0; !status && i < pick->values.n; i++) {
+        const struct ddl_recipe_entry *value = &pick->values.entries[i];
+        if (!append_value(setting->name, sizeof setting->name, value->key, value->value))
             status = too_long(sweep, value->line, setting->name, err);
     }
     return status;
@@ -290,19 +366,14 @@ static ddl_status add_entry(struct ddl_sweep *sweep, size_t index, struct ddl_er
 {
     const struct sweep_entry *entry = &sweep->file->entries[index];
     struct axes axes;
-    size_t n = 1;
+    size_t n = 0;
     ddl_status status = collect_axes(sweep, entry, &axes, err);
-    for (size_t i = 0; !status && i < axes.n; i++) {
+    for (size_t i = 0; !status && i < axes.n; i++)
         status = check_values(sweep, axes.axis[i]->key, &axes.axis[i]->values, err);
-        n *= axes.axis[i]->values.n;
-        if (!status && n > SWEEP_MAX_RUNS)
-            status = ddl_error_set(err, DDL_E_USAGE, "%s:%zu: %s: more than %d runs", sweep->path,
-                                   entry->line, entry->name, SWEEP_MAX_RUNS);
-    }
+    if (!status)
+        status = count_combinations(sweep, entry, &axes, 0, &n, err);
     if (!status)
         status = check_values(sweep, "seed", seeds_of(sweep->file, entry), err);
-    if (!status && sweep->file->choose.key)
-        status = check_values(sweep, sweep->file->choose.key, values_of(sweep->file, entry), err);
     for (size_t i = 0; !status && i < n; i++)
         status = add_setting(sweep, index, &axes, i, err);
     return status;
@@ -331,9 +402,10 @@ ddl_status sweep_add_run(struct ddl_sweep *sweep, size_t setting, bool is_candid
     snprintf(run->name, sizeof run->name, "%s%s%s", is_candidate ? candidates_folder : "",
              is_candidate ? "/" : "", s->name);
     bool fits = true;
-    if (is_candidate)
-        fits = append_value(run->name, sizeof run->name, s->key, s->values[value].text);
-    else if (seeds->n)
+    const struct ddl_recipe *tried = is_candidate ? &sweep->file->picks[setting].candidates[value] : NULL;
+    for (size_t i = 0; tried && fits && i < tried->n; i++)
+        fits = append_value(run->name, sizeof run->name, tried->entries[i].key, tried->entries[i].value);
+    if (!tried && seeds->n)
         fits = append_value(run->name, sizeof run->name, "seed", seeds->entries[value].value);
     if (!fits || !ddl_path_join(run->folder, sizeof run->folder, sweep->out, run->name))
         return too_long(sweep, entry->line, run->name, err);
@@ -433,7 +505,7 @@ void ddl_sweep_close(struct ddl_sweep *sweep)
         free(sweep->runs[i].config);
     for (size_t i = 0; i < sweep->n_settings; i++) {
         for (size_t v = 0; v < sweep->settings[i].n_values; v++)
-            free(sweep->settings[i].values[v].added);
+            free(sweep->settings[i].values[v].text);
         free(sweep->settings[i].values);
     }
     free(sweep->runs);

@@ -1,4 +1,5 @@
 /* What the ranks of a sweep have in common: its plan, the states of its runs, the choices. */
+#include "study/sweep_file.h"
 #include "study/sweep_internal.h"
 
 #include "comm/comm.h"
@@ -62,6 +63,24 @@ static ddl_status share_choice(struct ddl_sweep *sweep, size_t setting, ddl_comm
     return ddl_comm_rank(comm) == 0 ? DDL_OK : sweep_apply_choice(sweep, setting, err);
 }
 
+/* Into `out`: value `index` of a setting as rank 0 has it. */
+static ddl_status share_value(const struct ddl_sweep *sweep, size_t setting, size_t index, ddl_comm *comm,
+                              struct ddl_recipe *out, struct ddl_error *err)
+{
+    const struct sweep_pick *pick = &sweep->file->picks[setting];
+    const struct ddl_recipe *keys = &pick->candidates[0]; /* which all values of the setting have */
+    ddl_status status = DDL_OK;
+    for (size_t k = 0; k < keys->n; k++) {
+        char text[DDL_RECIPE_VALUE] = "";
+        if (ddl_comm_rank(comm) == 0)
+            snprintf(text, sizeof text, "%s", pick->candidates[index].entries[k].value);
+        ddl_comm_broadcast(comm, 0, sizeof text, text);
+        if (!status)
+            status = ddl_recipe_append(out, keys->entries[k].key, text, keys->entries[k].line, err);
+    }
+    return status;
+}
+
 /* The values that rank 0 has added, with their candidates. */
 static ddl_status share_values(struct ddl_sweep *sweep, size_t setting, ddl_comm *comm, struct ddl_error *err)
 {
@@ -71,12 +90,12 @@ static ddl_status share_values(struct ddl_sweep *sweep, size_t setting, ddl_comm
     ddl_status status = DDL_OK;
     ddl_comm_broadcast(comm, 0, sizeof n, &n);
     for (size_t i = listed; i < n; i++) {
-        char text[64] = "";
-        if (ddl_comm_rank(comm) == 0)
-            snprintf(text, sizeof text, "%s", s->values[i].text);
-        ddl_comm_broadcast(comm, 0, sizeof text, text);
+        struct ddl_recipe combination = { 0 };
+        ddl_status shared = share_value(sweep, setting, i, comm, &combination, err);
+        status = status ? status : shared;
         if (!status && i == s->n_values)
-            status = sweep_add_value(sweep, setting, text, err);
+            status = sweep_add_value(sweep, setting, &combination, err);
+        ddl_recipe_free(&combination);
     }
     return ddl_comm_agree(comm, status, err);
 }

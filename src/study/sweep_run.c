@@ -105,7 +105,7 @@ static bool is_ready(const struct runner *r, const struct ddl_sweep_run *run)
 {
     const struct ddl_sweep_setting *setting = &r->sweep->settings[run->setting];
     return is_open(r, run) && !r->tried[run - r->sweep->runs] &&
-           (run->is_candidate || !setting->key || setting->is_chosen);
+           (run->is_candidate || !setting->n_values || setting->is_chosen);
 }
 
 /* The recipe of a stale run that is trained again is not written to recipe.yaml: until ddl train has removed
@@ -465,7 +465,7 @@ static ddl_status prepare(struct runner *r, struct ddl_lock *lock, bool retry, s
 static bool is_to_do(const struct runner *r, const struct ddl_sweep_run *run)
 {
     const struct ddl_sweep_setting *setting = &r->sweep->settings[run->setting];
-    if (!is_open(r, run) || run->is_candidate || !setting->key || setting->is_chosen)
+    if (!is_open(r, run) || run->is_candidate || !setting->n_values || setting->is_chosen)
         return is_open(r, run);
     for (size_t i = 0; i < r->sweep->n_runs; i++) {
         if (r->sweep->runs[i].setting == run->setting && ddl_sweep_is_missing(&r->sweep->runs[i]))

@@ -68,10 +68,30 @@ static ddl_status find_value(const struct ddl_sweep *sweep, const struct ddl_swe
         if (status)
             return status;
         trial = ddl_train_resolved(&trial);
-        if (!recipes_differ(&trial, found, NULL, &d))
+        if (!recipes_differ(&trial, found, NULL, 0, &d))
             return DDL_OK;
     }
     return DDL_OK;
+}
+
+/* Sets run->used to a value that the file no longer lists; any other difference is an error. */
+static ddl_status find_unlisted(const struct ddl_sweep *sweep, struct ddl_sweep_run *run,
+                                const struct ddl_train_config *planned, const struct ddl_train_config *found,
+                                struct ddl_error *err)
+{
+    const struct ddl_recipe *keys = &sweep->file->picks[run->setting].candidates[0];
+    const char *names[SWEEP_MAX_KEYS];
+    struct recipe_difference d;
+    *run->used = '\0';
+    for (size_t i = 0; i < keys->n; i++) {
+        const struct ddl_option *row = sweep_key_row(keys->entries[i].key);
+        char value[RECIPE_VALUE_SIZE] = "";
+        names[i] = row ? row->name : keys->entries[i].key;
+        if (row)
+            recipe_value(row, found, value, sizeof value);
+        sweep_join(run->used, sizeof run->used, value);
+    }
+    return recipes_differ(planned, found, names, keys->n, &d) ? refuse_recipe(sweep, run, &d, err) : DDL_OK;
 }
 
 /* Sets run->used. A recipe with another value of the choice than the chosen one is *stale, also while none is
@@ -87,8 +107,8 @@ static ddl_status compare_recipe(const struct ddl_sweep *sweep, struct ddl_sweep
     ddl_status status = read_recipe(run, &found, err);
     if (status)
         return status;
-    bool is_settled = !setting->key || run->is_candidate,
-         differs = recipes_differ(&planned, &found, NULL, &d);
+    bool is_settled = !setting->n_values || run->is_candidate,
+         differs = recipes_differ(&planned, &found, NULL, 0, &d);
     if (is_settled || (setting->is_chosen && !differs))
         return differs ? refuse_recipe(sweep, run, &d, err) : DDL_OK;
     status = find_value(sweep, run, &found, &value, err);
@@ -99,12 +119,7 @@ static ddl_status compare_recipe(const struct ddl_sweep *sweep, struct ddl_sweep
         snprintf(run->used, sizeof run->used, "%s", setting->values[value].text);
         return DDL_OK;
     }
-    /* A value that the file no longer lists. */
-    const struct ddl_option *row = sweep_key_row(setting->key);
-    if (!row || recipes_differ(&planned, &found, row->name, &d))
-        return refuse_recipe(sweep, run, &d, err);
-    recipe_value(row, &found, run->used, sizeof run->used);
-    return DDL_OK;
+    return find_unlisted(sweep, run, &planned, &found, err);
 }
 
 static void set_stale(const struct ddl_sweep *sweep, struct ddl_sweep_run *run)
@@ -124,7 +139,7 @@ const char *sweep_planned_value(const struct ddl_sweep *sweep, const struct ddl_
     const struct ddl_sweep_setting *setting = &sweep->settings[run->setting];
     if (run->is_candidate)
         return setting->values[run->value].text;
-    return setting->key && setting->is_chosen ? setting->values[setting->chosen].text : "";
+    return setting->is_chosen ? setting->values[setting->chosen].text : "";
 }
 
 /* Whether the folder has only the record of a run that has finished, such as one unpacked from an archive:
@@ -190,7 +205,7 @@ static void write_run(struct ddl_json *json, const struct ddl_sweep *sweep, cons
     ddl_json_number(json, "loss", run->loss, 9);
     ddl_json_number(json, "val_loss", run->val_loss, 9);
     ddl_json_fixed(json, "seconds", run->seconds, 3);
-    if (sweep->settings[run->setting].key)
+    if (sweep->settings[run->setting].n_values)
         ddl_json_string(json, "value", *run->used ? run->used : NULL);
     if (run->state == DDL_SWEEP_STALE)
         ddl_json_string(json, "message", run->message);
@@ -216,7 +231,7 @@ static void write_choice(struct ddl_json *json, const struct ddl_sweep_setting *
         ddl_json_open(json, NULL, '{');
         ddl_json_string(json, "value", setting->values[i].text);
         ddl_json_number(json, "loss", setting->values[i].loss, 9);
-        if (setting->values[i].added)
+        if (setting->values[i].is_added)
             ddl_json_bool(json, "added", true);
         ddl_json_close(json, '}');
     }
@@ -239,7 +254,7 @@ void ddl_sweep_write_json(const struct ddl_sweep *sweep, FILE *out)
     sweep_write_protocol(&json, &sweep->protocol);
     ddl_json_open(&json, "choices", '[');
     for (size_t i = 0; i < sweep->n_settings; i++) {
-        if (sweep->settings[i].key)
+        if (sweep->settings[i].n_values)
             write_choice(&json, &sweep->settings[i]);
     }
     ddl_json_close(&json, ']');
@@ -360,7 +375,7 @@ static ddl_status read_choice(struct ddl_sweep *sweep, size_t setting, const str
         if (!status && extended)
             status = read_run(sweep, &sweep->runs[n], record, err);
     }
-    if (status || !extended || !sweep->settings[setting].key)
+    if (status || !extended || !sweep->settings[setting].n_values)
         return status;
     return sweep_read_losses(sweep, setting, err);
 }

@@ -101,20 +101,22 @@ interrupted_eval() {
         --threads 1
     within 600 started 2 || fail "not all ranks started: $(cat "$scratch/log")"
     within 600 handles_signals 1 || fail "no signal handler: $(cat "$scratch/log")"
+    # Open MPI's mpirun may hang if a rank ends before the others have connected.
+    within 600 grep -q tokens "$scratch/log" || fail "no progress: $(cat "$scratch/log")"
     kill -TERM "$(cat "$scratch/rank.1")"
     ! wait $job || fail "no error"
     none_left
     [ "$(grep -c '^ddl: ' "$scratch/log")" -le 1 ] || fail "$(cat "$scratch/log")"
 }
 
-# write_sweep NAME STEPS CHECKPOINT_EVERY [STEPS_OF_CHOOSE [EXTEND]]
+# write_sweep NAME STEPS CHECKPOINT_EVERY [STEPS_OF_CHOOSE [EXTEND [VALUES_OF_CHOOSE]]]
 write_sweep() {
     cat >"$scratch/$1.yaml" <<EOF
 base: {vocab_size: 300, num_hidden_layers: 1, num_attention_heads: 1, hidden_size: 8, head_dim: 8, block_size: 16,
        batch: 2, warmup: 1, steps: $2, threads: 1, train_data: $scratch/data, checkpoint_every: $3, log_every: 1}
 models: [baseline, ddl-1]
 seeds: [0, 1, 2]
-choose: {key: lr, values: [1e-3, 2e-3], steps: ${4:-4}, extend: ${5:-0}}
+choose: {${6:-key: lr, values: [1e-3, 2e-3]}, steps: ${4:-4}, extend: ${5:-0}}
 out: $scratch/$1
 EOF
 }
@@ -151,10 +153,11 @@ sweeps() {
 # Lists that are extended: the same files as without ranks. The second start reads the extensions, and has the runs that were
 # added in the order of the settings.
 extended_sweeps() {
-    write_sweep alone-extended 8 0 20 2
+    values='grid: {lr: [1e-3, 2e-3], clip: [1, 2]}'
+    write_sweep alone-extended 8 0 20 2 "$values"
     DDL_COMM=none "$program" sweep "$scratch/alone-extended.yaml" --quiet || fail "alone"
     grep -q '"added":true' "$scratch/alone-extended/sweep.json" || fail "nothing was added"
-    write_sweep extended 8 0 20 2
+    write_sweep extended 8 0 20 2 "$values"
     launch_ok 2 sweep "$scratch/extended.yaml" --jobs 2
     grep -q 'is at the edge of the values' "$scratch/log" || fail "$(cat "$scratch/log")"
     rm -r "$scratch"/extended/ddl-1_seed=1

@@ -5,12 +5,15 @@
 #include "support/pty.h"
 #include "support/runs.h"
 
+#include "cli/output/terminal.h"
 #include "cli/train/train_display.h"
 
 #include <jansson.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -423,6 +426,26 @@ static void evaluations_stop(void **state)
     }
 }
 
+/* A signal is not lost that comes before the program says that it ends with the first one. */
+static void a_signal_before_the_phase(void **state)
+{
+    (void)state;
+    int ended;
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        catch_interrupts();
+        (void)kill(getpid(), SIGTERM);
+        while (!interrupted())
+            nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+        exit_on_interrupt(true);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(child, &ended, 0), child);
+    assert_true(WIFEXITED(ended));
+    assert_int_equal(WEXITSTATUS(ended), 3);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -430,7 +453,7 @@ int main(void)
         cmocka_unit_test(fits_every_terminal), cmocka_unit_test(a_run_begins_with_a_header),
         cmocka_unit_test(quiet_commands),      cmocka_unit_test(a_dry_run_reports),
         cmocka_unit_test(a_validation_stops),  cmocka_unit_test(other_commands_stop),
-        cmocka_unit_test(evaluations_stop),
+        cmocka_unit_test(evaluations_stop),    cmocka_unit_test(a_signal_before_the_phase),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -146,11 +146,45 @@ static void candidates(void **state)
     assert_int_equal(sweep.runs[3].config->steps, 20);
     assert_true(sweep.runs[5].config->lr == 9e-3);
     assert_string_equal(sweep.settings[0].key, "lr");
-    assert_null(sweep.settings[2].key);
+    assert_int_equal(sweep.settings[2].n_values, 0);
     assert_int_equal(sweep.settings[1].n_values, 1);
     assert_ok(ddl_sweep_read(&sweep, false, &err), err);
     assert_int_equal(ddl_sweep_count(&sweep, DDL_SWEEP_WAITING), 9);
     assert_false(sweep.settings[0].is_chosen);
+    ddl_sweep_close(&sweep);
+}
+
+/* Several keys are chosen together; an entry may have own values of one, or set it. */
+static void candidates_of_two_keys(void **state)
+{
+    (void)state;
+    static const char *const names[] = { "choose/a_lr=1e-3_clip=1",
+                                         "choose/a_lr=1e-3_clip=2",
+                                         "choose/a_lr=2e-3_clip=1",
+                                         "choose/a_lr=2e-3_clip=2",
+                                         "choose/b_learning_rate=3e-3_clip=1",
+                                         "choose/b_learning_rate=3e-3_clip=2",
+                                         "choose/c_clip=1",
+                                         "choose/c_clip=2",
+                                         "a",
+                                         "b",
+                                         "c",
+                                         "d" };
+    struct ddl_sweep sweep;
+    struct ddl_error err;
+    open_ok(&sweep, "models:\n  - name: a\n  - {name: b, choose: {learning_rate: [3e-3]}}\n"
+                    "  - {name: c, lr: 9e-3}\n  - {name: d, lr: 9e-3, clip: 4}\n"
+                    "choose: {grid: {lr: [1e-3, 2e-3], clip: [1, 2]}, steps: 6}\n");
+    assert_names(&sweep, names, 12);
+    assert_true(sweep.runs[3].config->lr == 2e-3 && sweep.runs[3].config->clip == 2);
+    assert_true(sweep.runs[5].config->lr == 3e-3 && sweep.runs[5].config->clip == 2);
+    assert_true(sweep.runs[7].config->lr == 9e-3 && sweep.runs[7].config->clip == 2);
+    assert_true(sweep.runs[11].config->clip == 4 && sweep.settings[3].n_values == 0);
+    assert_string_equal(sweep.settings[0].key, "lr/clip");
+    assert_string_equal(sweep.settings[0].values[2].text, "2e-3/1");
+    assert_string_equal(sweep.settings[2].key, "clip");
+    assert_ok(ddl_sweep_read(&sweep, false, &err), err);
+    assert_int_equal(ddl_sweep_count(&sweep, DDL_SWEEP_WAITING), 12);
     ddl_sweep_close(&sweep);
 }
 
@@ -188,8 +222,27 @@ static void mistakes(void **state)
         { "grid:\n  sample_prompt: [a b, a/b]\n", "two runs have the name 'run_sample_prompt=a-b'" },
         { "seeds: [0, 1, 0]\n", "sweep.yaml:3: seed: duplicate value 0" },
         { "seeds: [0, many]\n", "sweep.yaml:3: seed: 'many'" },
-        { "choose: {values: [1]}\n", "choose: expected key and values, found no key" },
-        { "choose: {key: lr}\n", "choose: expected key and values, found no values" },
+        { "choose: {values: [1]}\n", "choose: expected key and values, or grid, found no key" },
+        { "choose: {key: lr}\n", "choose: expected key and values, or grid, found no values" },
+        { "choose: {steps: 4}\n", "choose: expected key and values, or grid, found no key" },
+        { "choose: {grid: {}}\n", "choose: expected key and values, or grid, found no key" },
+        { "choose: {key: lr, grid: {clip: [1]}}\n", "choose: expected key and values, or grid, found both" },
+        { "choose: {grid: {clip: [1], steps: [2]}}\n",
+          "choose: key: expected another key than seed, out and steps, found steps" },
+        { "choose: {grid: {lr: [1], learning_rate: [2]}}\n",
+          "grid: 'learning_rate' is the same key as 'lr'" },
+        { "choose: {grid: {lr: [1], clip: [1, 2, 1.0]}}\n", "clip: duplicate value 1.0" },
+        { "choose: {grid: {lr: [1], clip: [1]}, set: {clip: 2}}\n",
+          "choose: set: expected another key than the chosen one and seed, found clip" },
+        { "choose: {grid: {lr: [1], dtype: [f32, bf16]}, extend: 2}\n",
+          "choose: extend: expected values that are positive numbers, found f32" },
+        { "choose: {grid: {lr: [1], clip: [1]}}\ngrid: {clip: [1]}\n",
+          "clip: expected a grid or a choice of this key, found both" },
+        { "choose: {grid: {lr: [1], clip: [1]}}\nmodels:\n  - {name: a, choose: [1]}\n",
+          "sweep.yaml:5: choose: several keys are chosen: expected a mapping of keys to values, found a "
+          "list" },
+        { "choose: {key: lr, values: [1]}\nmodels:\n  - {name: a, choose: {clip: [1]}}\n",
+          "sweep.yaml:5: choose: expected a key of the section choose, found clip" },
         { "choose: {key: lr, values: [1], loss: best}\n", "loss: expected val or train, found best" },
         { "choose: {key: steps, values: [1]}\n",
           "choose: key: expected another key than seed, out and steps" },
@@ -410,6 +463,21 @@ static void choose_rate(struct ddl_sweep *sweep, double best)
     assert_true(sweep->settings[0].is_chosen);
 }
 
+/* As choose_rate, with a distance of clip, too. */
+static void choose_both(struct ddl_sweep *sweep, double lr, double clip)
+{
+    struct ddl_error err;
+    for (int turn = 0; turn < 20 && !sweep->settings[0].is_chosen; turn++) {
+        for (size_t i = 0; i < sweep->n_runs; i++) {
+            const struct ddl_sweep_run *run = &sweep->runs[i];
+            if (run->is_candidate && run->state == DDL_SWEEP_WAITING)
+                write_result(run, 3 + fabs(log(run->config->lr / lr)) + fabs(log(run->config->clip / clip)));
+        }
+        assert_ok(ddl_sweep_read(sweep, false, &err), err);
+    }
+    assert_true(sweep->settings[0].is_chosen);
+}
+
 /* Opens a sweep with 2 values of lr and 1 seed, in an empty folder, and lets its candidates end. */
 static void choose_from(struct ddl_sweep *sweep, const char *values, int extend, double best)
 {
@@ -486,6 +554,53 @@ static void extensions_end(void **state)
     ddl_sweep_close(&sweep);
 }
 
+/* The list of each key is extended, with the values of the others that won. */
+static void edges_of_two_keys(void **state)
+{
+    (void)state;
+    static const char *const names[] = { "choose/run_lr=1e-3_clip=1",
+                                         "choose/run_lr=1e-3_clip=2",
+                                         "choose/run_lr=2e-3_clip=1",
+                                         "choose/run_lr=2e-3_clip=2",
+                                         "run",
+                                         "choose/run_lr=0.004_clip=1",
+                                         "choose/run_lr=0.008_clip=1",
+                                         "choose/run_lr=0.004_clip=0.5",
+                                         "choose/run_lr=0.004_clip=0.25" };
+    static const char text[] = "choose: {grid: {lr: [1e-3, 2e-3], clip: [1, 2]}, extend: 5}\n";
+    struct ddl_sweep sweep;
+    struct ddl_error err;
+    remove_scratch("out");
+    open_ok(&sweep, text);
+    choose_both(&sweep, 4e-3, 0.5);
+    assert_names(&sweep, names, 9);
+    const struct ddl_sweep_setting *s = &sweep.settings[0];
+    assert_string_equal(s->values[s->chosen].text, "0.004/0.5");
+    assert_true(s->n_added == 4 && !s->at_edge);
+    assert_true(sweep.runs[4].config->lr == 0.004 && sweep.runs[4].config->clip == 0.5);
+    write_result(&sweep.runs[4], 2);
+    ddl_sweep_close(&sweep);
+    open_ok(&sweep, text);
+    assert_ok(ddl_sweep_read(&sweep, false, &err), err);
+    assert_names(&sweep, names, 9);
+    assert_int_equal(ddl_sweep_count(&sweep, DDL_SWEEP_FINISHED), 9);
+    ddl_sweep_close(&sweep);
+    /* Without `extend` the value that the run has is none of the lists. */
+    open_ok(&sweep, "choose: {grid: {lr: [1e-3, 2e-3], clip: [1, 2]}}\n");
+    assert_ok(ddl_sweep_read(&sweep, false, &err), err);
+    assert_true(sweep.settings[0].is_chosen && sweep.settings[0].at_edge);
+    assert_true(sweep.runs[4].state == DDL_SWEEP_STALE);
+    assert_string_equal(sweep.runs[4].message, "trained with lr/clip 0.004/0.5, but 2e-3/1 is chosen");
+    ddl_sweep_close(&sweep);
+    /* A key of texts, or with one value, has no edge. */
+    remove_scratch("out");
+    open_ok(&sweep, "choose: {grid: {dtype: [f32, bf16], lr: [1e-3, 2e-3], clip: [1]}, extend: 1}\n");
+    choose_both(&sweep, 1, 1);
+    assert_int_equal(sweep.n_runs, 6);
+    assert_string_equal(sweep.runs[5].name, "choose/run_dtype=f32_lr=0.004_clip=1");
+    ddl_sweep_close(&sweep);
+}
+
 /* The loss of a run whose last step counted no target is that of an earlier one; its step is the last. */
 static void a_skipped_step_has_no_loss(void **state)
 {
@@ -540,6 +655,7 @@ int main(void)
         cmocka_unit_test(grids),
         cmocka_unit_test(without_models_or_seeds),
         cmocka_unit_test(candidates),
+        cmocka_unit_test(candidates_of_two_keys),
         cmocka_unit_test(mistakes),
         cmocka_unit_test(large_files),
         cmocka_unit_test(paths),
@@ -548,6 +664,7 @@ int main(void)
         cmocka_unit_test(forecast),
         cmocka_unit_test(a_winning_edge_is_extended),
         cmocka_unit_test(extensions_end),
+        cmocka_unit_test(edges_of_two_keys),
         cmocka_unit_test(a_skipped_step_has_no_loss),
         cmocka_unit_test(extensions_are_in_the_range),
     };
