@@ -58,6 +58,9 @@ install(FILES ${CMAKE_CURRENT_BINARY_DIR}/ddl.pc DESTINATION ${CMAKE_INSTALL_LIB
 install(TARGETS ddl_cli COMPONENT program)
 install(DIRECTORY data/tokenizer recipes DESTINATION ${CMAKE_INSTALL_DATADIR}/ddl COMPONENT program)
 install(FILES README.md data/SOURCES.md DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT program)
+# Help and README name these.
+install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT program
+        FILES_MATCHING PATTERN *.md PATTERN *.svg PATTERN *.png PATTERN api EXCLUDE)
 
 # The program writes its manual pages and its completion from the tables that --help shows. Where it cannot run here
 # (another architecture), DDL_HELP_PROGRAM names one of the same version that can, or there are none.

@@ -54,7 +54,7 @@ cat >"$top/README" <<END
 ddl $version for Linux on $machine, with glibc $glibc or newer (ldd --version).
 
 The folder can be moved anywhere. bin/ddl needs nothing outside of it but glibc; put bin/ in PATH.
-Manual pages: man -M share/man ddl. In share/doc/ddl: README.md, copyright, licenses of the libraries,
+Manual pages: man -M share/man ddl. In share/doc/ddl: README.md, docs, copyright, licenses of the libraries,
 and LIBRARIES, the origin of each.
 ${mpi:+
 To train with several ranks, install an MPI library that has the file $mpi. The command

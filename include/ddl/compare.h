@@ -42,7 +42,8 @@ struct ddl_run_log {
     bool has_config; /* the run has saved a model; config and n_params are set */
     struct ddl_config config;
     size_t n_params;                 /* numbers in the model */
-    struct ddl_train_config *recipe; /* values of recipe.yaml; NULL if the file cannot be read */
+    struct ddl_train_config *recipe; /* values of recipe.yaml; NULL if the file cannot be used */
+    char recipe_error[1024];         /* then why; "" without the file                         */
 };
 
 /* Reads metrics.jsonl of a run folder, its configuration if there is one, and its recipe.yaml. A malformed

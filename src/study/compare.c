@@ -79,7 +79,8 @@ static ddl_status check_data(const struct comparing *c, struct ddl_error *err)
         if (c->logs[r].recipe)
             status = check_run(c, r, err);
         else
-            note(c, "%.400s: no readable recipe.yaml: a group of its own, data not checked", c->names[r]);
+            note(c, "%.400s: %.500s: a group of its own, data not checked", c->names[r],
+                 *c->logs[r].recipe_error ? c->logs[r].recipe_error : "no recipe.yaml");
     }
     return status;
 }

@@ -161,7 +161,7 @@ static ddl_status check_readable(const char *path, struct ddl_error *err)
 static ddl_status read_recipe(struct ddl_run_log *out, const char *folder, struct ddl_error *err)
 {
     char path[1100], name[] = "", *argv[] = { name, NULL };
-    struct ddl_error ignored;
+    struct ddl_error why;
     int n;
     if (!ddl_path_join(path, sizeof path, folder, "recipe.yaml") || !ddl_file_exists(path))
         return DDL_OK;
@@ -171,12 +171,13 @@ static ddl_status read_recipe(struct ddl_run_log *out, const char *folder, struc
     out->recipe = malloc(sizeof *out->recipe);
     if (!out->recipe)
         return ddl_error_set(err, DDL_E_MEMORY, "%s: out of memory for the recipe", path);
-    status = ddl_train_configure(out->recipe, path, 1, argv, NULL, NULL, &n, &ignored);
+    status = ddl_train_configure(out->recipe, path, 1, argv, NULL, NULL, &n, &why);
     if (status) {
         free(out->recipe);
         out->recipe = NULL;
+        snprintf(out->recipe_error, sizeof out->recipe_error, "%s", why.text);
     }
-    return status == DDL_E_MEMORY ? ddl_error_set(err, status, "%s", ignored.text) : DDL_OK;
+    return status == DDL_E_MEMORY ? ddl_error_set(err, status, "%s", why.text) : DDL_OK;
 }
 
 ddl_status ddl_run_log_read(struct ddl_run_log *out, const char *folder, struct ddl_error *err)

@@ -37,6 +37,19 @@ libraries() {
     [ "$("$prefix/bin/ddl" --version)" = "ddl $full" ]
 }
 
+# The documents that help and README name.
+documents() {
+    "$prefix/bin/ddl" help >"$scratch/help"
+    for command in $(sed -n 's/^  \([a-z][a-z]*\)  .*/\1/p' "$scratch/help"); do
+        "$prefix/bin/ddl" help "$command"
+    done >>"$scratch/help"
+    named=$(grep -oh 'docs/[a-z-]*\.[a-z]*' "$scratch/help" "$prefix/share/doc/ddl/README.md" | sort -u)
+    [ "$(echo "$named" | wc -l)" -gt 9 ] || fail "few documents are named: $named"
+    for document in $named; do
+        [ -s "$prefix/share/doc/ddl/$document" ] || fail "$document is not installed"
+    done
+}
+
 # The program finds the MPI plugin in its prefix.
 plugin() {
     "$prefix/bin/ddl" --version --verbose | grep '^MPI: .*MPI' || fail "$("$prefix/bin/ddl" --version --verbose)"
@@ -213,6 +226,7 @@ completion() {
 check install_and_move install_and_move
 lib=$(dirname "$(find "$prefix" -name libddl.a)")
 check libraries libraries
+check documents documents
 [ ! -e "$build/libddl_mpi.so" ] || check plugin plugin
 check symbols symbols
 check api api

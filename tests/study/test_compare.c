@@ -277,6 +277,38 @@ static void other_validation_is_refused_behind_a_run_without(void **state)
     discard(&f);
 }
 
+/* The note says why the recipe is not used. */
+static void recipes_that_are_not_used(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *recipe, *says;
+    } cases[] = {
+        { NULL, "x: no recipe.yaml: a group of its own, data not checked\n" },
+        { "model: baseline\nnosuch: 3\n", "x/recipe.yaml:2: unknown key 'nosuch'" },
+        { "model: [\n", "x/recipe.yaml:" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct fixture f = { .n = 2, .names = { "a0", "x" } };
+        const struct sketch x = { "x", 1, "0.001", "", { 5, 4, 3 }, 20 };
+        const char *folder = write_run(&study[0]);
+        assert_ok(ddl_run_log_read(&f.logs[0], folder, &f.err), f.err);
+        folder = write_run(&x);
+        if (cases[i].recipe)
+            write_text(folder, "recipe.yaml", cases[i].recipe);
+        else
+            remove_scratch("x/recipe.yaml");
+        assert_ok(ddl_run_log_read(&f.logs[1], folder, &f.err), f.err);
+        assert_null(f.logs[1].recipe);
+        const struct ddl_compare_options options = { 0, false, take_note, &f };
+        assert_ok(ddl_compare(&f.result, f.logs, f.names, 2, &options, &f.err), f.err);
+        assert_non_null(strstr(f.notes, cases[i].says));
+        assert_non_null(strstr(f.notes, ": a group of its own, data not checked\n"));
+        assert_int_equal(f.result.n_groups, 2);
+        discard(&f);
+    }
+}
+
 static void repeated_seed_counts_once(void **state)
 {
     (void)state;
@@ -539,6 +571,7 @@ int main(void)
         cmocka_unit_test(common_step),
         cmocka_unit_test(other_data_is_refused),
         cmocka_unit_test(other_validation_is_refused_behind_a_run_without),
+        cmocka_unit_test(recipes_that_are_not_used),
         cmocka_unit_test(repeated_seed_counts_once),
         cmocka_unit_test(program_tests_groups),
         cmocka_unit_test(program_prints_csv_and_markdown),
