@@ -79,8 +79,8 @@ static void remove_value(struct ddl_sweep *sweep, size_t setting, size_t n_runs)
 }
 
 /* Adds the chosen value with another text for one key. */
-static ddl_status add_beside(struct ddl_sweep *sweep, size_t setting, size_t key, const char *text,
-                             struct ddl_error *err)
+static ddl_status add_neighbor(struct ddl_sweep *sweep, size_t setting, size_t key, const char *text,
+                               struct ddl_error *err)
 {
     const struct ddl_recipe *chosen =
         &sweep->file->picks[setting].candidates[sweep->settings[setting].chosen];
@@ -110,7 +110,7 @@ static ddl_status extend_key(struct ddl_sweep *sweep, size_t setting, size_t key
     if (!is_edge(&n) || !(factor > 0) || isinf(factor))
         return DDL_OK;
     ddl_format_double(text, sizeof text, 6, 'g', n.chosen * factor);
-    ddl_status status = add_beside(sweep, setting, key, text, &why);
+    ddl_status status = add_neighbor(sweep, setting, key, text, &why);
     *added = !status;
     if (status == DDL_E_USAGE) { /* outside of the key's range, or no whole number */
         if (sweep->settings[setting].n_values > n_values)
